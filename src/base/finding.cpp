@@ -9,46 +9,70 @@
 namespace ttrace {
 namespace {
 
-// In the order of the enumerators.
-constexpr std::array<std::string_view, 5> kVerdictNames = {"pass", "fail", "untrusted", "missing", "not-seen"};
-constexpr std::array<std::string_view, 33> kReasonNames = {
-    "none",
-    "options-differ",
-    "step-differs",
-    "copy-differs",
-    "exceeds-tolerance",
-    "not-finite",
-    "integer-differs",
-    "replicas-disagree",
-    "recompute-differs",
-    "shape-mismatch",
-    "dtype-mismatch",
-    "overlap",
-    "duplicate-tensor",
-    "duplicate-rank",
-    "routing-differs",
-    "product-differs",
-    "lookup-differs",
-    "sum-differs",
-    "missing-in-candidate",
-    "missing-in-reference",
-    "omission",
-    "missing-rank",
-    "incomplete-rank",
-    "not-seen-in-candidate",
-    "not-seen-in-reference",
-    "not-recorded-in-candidate",
-    "not-recorded-in-reference",
-    "no-tolerance",
-    "all-zero",
-    "noise",
-    "empty",
-    "not-checkable",
-    "re-routed",
-};
-constexpr std::array<std::string_view, 6> kStatisticNames = {"rel_err", "scale", "row", "element", "coherence", "cell"};
-static_assert(kReasonNames.size() == static_cast<std::size_t>(Reason::kRerouted) + 1);
-static_assert(kVerdictNames.size() == static_cast<std::size_t>(Verdict::kNotSeen) + 1);
+constexpr auto kVerdictWords = std::to_array<Word<Verdict>>({
+    {Verdict::kPass, "pass", "equal, or closer than is allowed"},
+    {Verdict::kFail, "fail", "differs by more than is allowed, or is not well formed"},
+    {Verdict::kUntrusted, "untrusted", "compared, but proves little; the reason says why"},
+    {Verdict::kMissing, "missing", "one side holds it, the other does not, or holds it in part"},
+    {Verdict::kNotSeen, "not-seen", "the same, and that side's recorder said that it could not record it"},
+});
+static_assert(has_every_enumerator<kVerdictWords>());
+
+constexpr auto kReasonWords = std::to_array<Word<Reason>>({
+    {Reason::kNone, "none", "pass: nothing is wrong"},
+    {Reason::kOptionsDiffer, "options-differ",
+     "fail: the optimizer's options, or the optimizer, are not the reference's"},
+    {Reason::kStepDiffers, "step-differs",
+     "fail: not the step that the run's own gradients, options and state give, or the reference's"},
+    {Reason::kCopyDiffers, "copy-differs", "fail: the parameter is not what the optimizer's step made of it, rounded"},
+    {Reason::kExceedsTolerance, "exceeds-tolerance", "fail: differs by more than is allowed"},
+    {Reason::kNotFinite, "not-finite", "fail: NaN or Inf on one side only, or more on one side"},
+    {Reason::kIntegerDiffers, "integer-differs", "fail: integers and bool are compared exactly"},
+    {Reason::kReplicasDisagree, "replicas-disagree", "fail: ranks that hold the same elements have other values"},
+    {Reason::kRecomputeDiffers, "recompute-differs", "fail: the recomputed forward is not the first forward"},
+    {Reason::kShapeMismatch, "shape-mismatch", "fail: the merged shape is not the reference's"},
+    {Reason::kDtypeMismatch, "dtype-mismatch",
+     "fail: one side is floating, the other integer; or a parameter's dtype is narrower"},
+    {Reason::kOverlap, "overlap", "fail: elements are filled twice without a declaration"},
+    {Reason::kDuplicateTensor, "duplicate-tensor", "fail: one rank holds the same canonical tensor twice"},
+    {Reason::kDuplicateRank, "duplicate-rank", "fail: a rank is there twice"},
+    {Reason::kRoutingDiffers, "routing-differs", "fail: tokens went to other experts, and it was no near tie"},
+    {Reason::kProductDiffers, "product-differs", "fail: not the product of its own recorded operands (`abft`)"},
+    {Reason::kLookupDiffers, "lookup-differs", "fail: not the rows of the weight that the ids name (`abft`)"},
+    {Reason::kSumDiffers, "sum-differs", "fail: not the sum of its recorded terms (`abft`)"},
+    {Reason::kMissingInCandidate, "missing-in-candidate", "missing: the candidate has no such tensor"},
+    {Reason::kMissingInReference, "missing-in-reference", "missing: the reference has no such tensor"},
+    {Reason::kOmission, "omission", "missing: some elements, or some replicas, are not there"},
+    {Reason::kMissingRank, "missing-rank", "missing: a rank has no file"},
+    {Reason::kIncompleteRank, "incomplete-rank", "missing: the rank's file has no completion mark"},
+    {Reason::kNotSeenInCandidate, "not-seen-in-candidate",
+     "not-seen: the candidate's recorder said that it could not record it"},
+    {Reason::kNotSeenInReference, "not-seen-in-reference",
+     "not-seen: the reference's recorder said that it could not record it"},
+    {Reason::kNotRecordedInCandidate, "not-recorded-in-candidate",
+     "not-seen: the candidate's trace holds less by design"},
+    {Reason::kNotRecordedInReference, "not-recorded-in-reference",
+     "not-seen: the reference's trace holds less by design"},
+    {Reason::kNoTolerance, "no-tolerance", "untrusted: it differs, and no tolerance says by how much it may"},
+    {Reason::kAllZero, "all-zero", "untrusted: both sides are zero"},
+    {Reason::kNoise, "noise", "untrusted: the tolerance is 1 or more, and no more than the magnitude could be checked"},
+    {Reason::kEmpty, "empty", "untrusted: no elements, or none that is finite on both sides"},
+    {Reason::kNotCheckable, "not-checkable", "untrusted: no relation could be tested (`abft`)"},
+    {Reason::kRerouted, "re-routed",
+     "untrusted: differs by no more than the tokens that a near tie sent elsewhere can explain"},
+});
+static_assert(has_every_enumerator<kReasonWords>());
+
+constexpr auto kStatisticWords = std::to_array<Word<Statistic>>({
+    {Statistic::kNorm, "rel_err", "the norm of the difference over that of the reference"},
+    {Statistic::kScale, "scale", "by how much the candidate is a multiple of the reference"},
+    {Statistic::kRow, "row", "the largest norm of a row's difference, in units of the mean row"},
+    {Statistic::kElement, "element", "the largest difference of an element, in units of the mean element"},
+    {Statistic::kCoherence, "coherence",
+     "the scale that several tensors have in common; it stands with the first tensor of its group"},
+    {Statistic::kCell, "cell", "the largest norm of a cell's difference, of sketches, in place of row and element"},
+});
+static_assert(has_every_enumerator<kStatisticWords>());
 
 // The phases of one iteration, in the order in which the results of one enter the next: an error in one phase explains
 // errors in later ones.
@@ -99,11 +123,13 @@ bool is_about_ranks(const Finding& finding) { return finding.id.name.empty(); }
 
 }  // namespace
 
-std::string_view name_of(Verdict verdict) { return kVerdictNames[static_cast<std::size_t>(verdict)]; }
+Vocabulary<Verdict> vocabulary_of(Verdict) { return {"Verdict", kVerdictWords}; }
+Vocabulary<Reason> vocabulary_of(Reason) { return {"Reason", kReasonWords}; }
+Vocabulary<Statistic> vocabulary_of(Statistic) { return {"StatisticName", kStatisticWords}; }
 
-std::string_view name_of(Reason reason) { return kReasonNames[static_cast<std::size_t>(reason)]; }
-
-std::string_view name_of(Statistic statistic) { return kStatisticNames[static_cast<std::size_t>(statistic)]; }
+std::string_view name_of(Verdict verdict) { return word_in<Verdict>(kVerdictWords, verdict); }
+std::string_view name_of(Reason reason) { return word_in<Reason>(kReasonWords, reason); }
+std::string_view name_of(Statistic statistic) { return word_in<Statistic>(kStatisticWords, statistic); }
 
 bool is_loss(const TensorId& id) {
   return id.kind == Kind::kScalar && (id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss"));

@@ -9,59 +9,57 @@
 #include <vector>
 
 #include "base/trace.h"
+#include "base/words.h"
 
 namespace ttrace {
 
-enum class Verdict : std::uint8_t {
-  kPass,
-  kFail,
-  kUntrusted,  // compared, but proves little; the reason says why
-  kMissing,    // one side holds it, the other does not, or holds it in part
-  kNotSeen,    // the same, and that side's recorder said that it could not record it
-};
-std::string_view name_of(Verdict verdict);  // "pass", "fail", "untrusted", "missing", "not-seen"
+// What a tensor's finding says: base/finding.cpp has the words of this and the following enumerations, and their meaning.
+enum class Verdict : std::uint8_t { kPass, kFail, kUntrusted, kMissing, kNotSeen };
+std::string_view name_of(Verdict verdict);
+Vocabulary<Verdict> vocabulary_of(Verdict);
 
-// Why a verdict is not `pass`. The words are part of the report's stable interface (lower case, hyphens).
+// Why a verdict is not `pass`.
 enum class Reason : std::uint8_t {
   kNone,
   // fail; those of an optimizer's step come first, since they say why the tensor differs
-  kOptionsDiffer,  // "options-differ": the optimizer's options, or the optimizer, are not the reference's
-  kStepDiffers,  // "step-differs": not the step that the run's own gradients, options and state give, or the reference's
-  kCopyDiffers,       // "copy-differs": the parameter is not what the optimizer's step made of it, rounded
-  kExceedsTolerance,  // "exceeds-tolerance"
-  kNotFinite,         // "not-finite": NaN or Inf on one side only, or more on one side
-  kIntegerDiffers,    // "integer-differs": integers and bool are compared exactly
-  kReplicasDisagree,  // "replicas-disagree"
-  kRecomputeDiffers,  // "recompute-differs": the recomputed forward is not the first forward
-  kShapeMismatch,     // "shape-mismatch": merged shape is not the reference's
-  kDtypeMismatch,     // "dtype-mismatch": one side floating, the other integer; or a parameter's, narrower
-  kOverlap,           // "overlap": elements filled twice without a declaration
-  kDuplicateTensor,   // "duplicate-tensor": one rank holds the same canonical tensor twice
-  kDuplicateRank,     // "duplicate-rank"
-  kRoutingDiffers,    // "routing-differs": tokens went to other experts, and it was no near tie
-  kProductDiffers,    // "product-differs": not the product of its own recorded operands (ttrace abft)
-  kLookupDiffers,     // "lookup-differs": not the rows of the weight that the ids name (ttrace abft)
-  kSumDiffers,        // "sum-differs": not the sum of its recorded terms (ttrace abft)
+  kOptionsDiffer,
+  kStepDiffers,
+  kCopyDiffers,
+  kExceedsTolerance,
+  kNotFinite,
+  kIntegerDiffers,
+  kReplicasDisagree,
+  kRecomputeDiffers,
+  kShapeMismatch,
+  kDtypeMismatch,
+  kOverlap,
+  kDuplicateTensor,
+  kDuplicateRank,
+  kRoutingDiffers,
+  kProductDiffers,
+  kLookupDiffers,
+  kSumDiffers,
   // missing
-  kMissingInCandidate,  // "missing-in-candidate"
-  kMissingInReference,  // "missing-in-reference"
-  kOmission,            // "omission": some elements, or some replicas, are not there
-  kMissingRank,         // "missing-rank"
-  kIncompleteRank,      // "incomplete-rank": the rank's file has no completion mark
+  kMissingInCandidate,
+  kMissingInReference,
+  kOmission,
+  kMissingRank,
+  kIncompleteRank,
   // not-seen
-  kNotSeenInCandidate,      // "not-seen-in-candidate"
-  kNotSeenInReference,      // "not-seen-in-reference"
-  kNotRecordedInCandidate,  // "not-recorded-in-candidate": that side holds less by design
-  kNotRecordedInReference,  // "not-recorded-in-reference"
+  kNotSeenInCandidate,
+  kNotSeenInReference,
+  kNotRecordedInCandidate,
+  kNotRecordedInReference,
   // untrusted
-  kNoTolerance,   // "no-tolerance"
-  kAllZero,       // "all-zero": both sides are zero
-  kNoise,         // "noise": the tolerance is 1 or more: no more than the magnitude could be checked
-  kEmpty,         // "empty": no elements, or none that is finite on both sides
-  kNotCheckable,  // "not-checkable": no relation could be tested (ttrace abft)
-  kRerouted,      // "re-routed": differs by no more than the tokens that a near tie sent elsewhere can explain
+  kNoTolerance,
+  kAllZero,
+  kNoise,
+  kEmpty,
+  kNotCheckable,
+  kRerouted,
 };
 std::string_view name_of(Reason reason);
+Vocabulary<Reason> vocabulary_of(Reason);
 
 // Of a difference that was estimated from sketches (sketch/cells.h): how, and how sure it is. The bounds hold
 // with the probability that src/sketch/error.h names.
@@ -148,15 +146,9 @@ struct Difference {
 };
 
 // What is measured of a difference, and held against a tolerance of its own.
-enum class Statistic : std::uint8_t {
-  kNorm,       // "rel_err"
-  kScale,      // "scale"
-  kRow,        // "row"
-  kElement,    // "element"
-  kCoherence,  // "coherence": of several tensors, the scale that they have in common (tolerance/coherence.h)
-  kCell,       // "cell": of sketches, in place of row and element
-};
+enum class Statistic : std::uint8_t { kNorm, kScale, kRow, kElement, kCoherence, kCell };
 std::string_view name_of(Statistic statistic);
+Vocabulary<Statistic> vocabulary_of(Statistic);
 
 // A statistic beside the norm that was judged.
 struct JudgedStatistic {

@@ -9,38 +9,66 @@ namespace {
 // Of the tensors of an optimizer's step, those whose relative error is not noise in low precision.
 constexpr std::array kAroundStep = {Kind::kMainGrad, Kind::kParamAfter};
 
-// In the order of the enumerators.
-constexpr std::array<std::string_view, 3> kRunVerdictNames = {"same", "different", "could-not-look"};
-constexpr std::array<std::string_view, 21> kCauseNames = {
-    "missing",
-    "not-finite",
-    "never-updated",
-    "zero",
-    "unreduced",
-    "uniform-factor",
-    "stale",
-    "other-tensor",
-    "permuted-blocks",
-    "reinterpreted",
-    "missing-contribution",
-    "stale-operand",
-    "other-rows",
-    "rank-factor",
-    "coarser-precision",
-    "region",
-    "accumulated-again",
-    "left-over",
-    "other-initialisation",
-    "optimizer-step",
-    "mean-of-means",
-};
-constexpr std::array<std::string_view, 3> kStandingNames = {"confirmed", "found", "moved"};
-static_assert(kRunVerdictNames.size() == static_cast<std::size_t>(RunVerdict::kCouldNotLook) + 1);
-static_assert(kCauseNames.size() == static_cast<std::size_t>(Cause::kMeanOfMeans) + 1);
-static_assert(kStandingNames.size() == static_cast<std::size_t>(Standing::kMoved) + 1);
+constexpr auto kRunVerdictWords = std::to_array<Word<RunVerdict>>({
+    {RunVerdict::kSame, "same", "the candidate computes what the reference computes"},
+    {RunVerdict::kDifferent, "different", "something failed or is missing, or a difference has no tolerance"},
+    {RunVerdict::kCouldNotLook, "could-not-look", "too little was compared or proved to say either"},
+});
+static_assert(has_every_enumerator<kRunVerdictWords>());
+
+constexpr auto kCauseWords = std::to_array<Word<Cause>>({
+    {Cause::kMissing, "missing", "is not there"},
+    {Cause::kNotFinite, "not-finite",
+     "holds NaN or Inf (which element first, and whether what it was computed from does)"},
+    {Cause::kNeverUpdated, "never-updated", "is as it was: the optimizer left it so"},
+    {Cause::kZero, "zero", "is zero"},
+    {Cause::kUnreduced, "unreduced",
+     "lies on its ranks as terms of a sum that was never made, or values that were never averaged"},
+    {Cause::kUniformFactor, "uniform-factor",
+     "is the reference's times one number (which may be the size of an axis, of two, the number of micro-batches, or "
+     "one over it)"},
+    {Cause::kStale, "stale", "is that of another micro-batch or iteration"},
+    {Cause::kOtherTensor, "other-tensor", "is another tensor of the micro-batch"},
+    {Cause::kPermutedBlocks, "permuted-blocks",
+     "has equal blocks of a dimension in another order (swapped, zigzag, interleaved, ...)"},
+    {Cause::kReinterpreted, "reinterpreted",
+     "lies in memory as if two dimensions were swapped, in whole or on each rank; or is what a linear's or an "
+     "attention's backward makes of an operand read so"},
+    {Cause::kMissingContribution, "missing-contribution",
+     "is a main gradient that lacks, or has twice, a micro-batch's gradient, or in one rank's part that of another "
+     "rank; or a loss over one rank's part alone"},
+    {Cause::kStaleOperand, "stale-operand",
+     "is a weight's gradient, computed with the input of another module or micro-batch"},
+    {Cause::kOtherRows, "other-rows", "has some rows of others"},
+    {Cause::kRankFactor, "rank-factor",
+     "is the reference's times a number each in the parts of some ranks, or in what they made of each other's part of "
+     "the input"},
+    {Cause::kCoarserPrecision, "coarser-precision", "is rounded to a narrower dtype than it is stored in"},
+    {Cause::kRegion, "region",
+     "is wrong in one part of a dimension, in some ranks' parts or in some ranks' copies, and right elsewhere"},
+    {Cause::kAccumulatedAgain, "accumulated-again",
+     "is a main gradient that was summed over ranks after each micro-batch, with all that was accumulated before"},
+    {Cause::kLeftOver, "left-over",
+     "is a main gradient that was added onto what an earlier iteration had left in its memory"},
+    {Cause::kOtherInitialisation, "other-initialisation",
+     "is an initial parameter, like most of them drawn from another seed: `--inject-params` or `--consistent-init`"},
+    {Cause::kOptimizerStep, "optimizer-step",
+     "is what a wrong step of the optimizer made, or a wrong copy of that; the message says how"},
+    {Cause::kMeanOfMeans, "mean-of-means",
+     "is a loss, or the gradient of one, that is the mean of ranks' means, of which some hold more elements, or labels "
+     "that count, than others"},
+});
+static_assert(has_every_enumerator<kCauseWords>());
+
+constexpr auto kStandingWords = std::to_array<Word<Standing>>({
+    {Standing::kConfirmed, "confirmed", "the module is wrong by itself"},
+    {Standing::kFound, "found", "wrong by itself, and before in the wake of another"},
+    {Standing::kMoved, "moved", "right by itself, its error came in"},
+});
+static_assert(has_every_enumerator<kStandingWords>());
 
 // True where at least half of what was compared proves something. What is zero by design does not count.
-bool is_proved(Kind kind, const Proof& proof) {
+bool is_proved(Kind kind, const KindProof& proof) {
   std::int64_t compared = proof.compared;
   const bool is_state = is_optimizer_state(kind);
   if (const auto zero = proof.others.find(std::string(name_of(Reason::kAllZero)));
@@ -70,11 +98,13 @@ std::set<Kind> unproved_kinds(const Proofs& proofs) {
   return unproved;
 }
 
-std::string_view name_of(RunVerdict verdict) { return kRunVerdictNames[static_cast<std::size_t>(verdict)]; }
+Vocabulary<RunVerdict> vocabulary_of(RunVerdict) { return {"RunVerdict", kRunVerdictWords}; }
+Vocabulary<Cause> vocabulary_of(Cause) { return {"Cause", kCauseWords}; }
+Vocabulary<Standing> vocabulary_of(Standing) { return {"Standing", kStandingWords}; }
 
-std::string_view name_of(Cause cause) { return kCauseNames[static_cast<std::size_t>(cause)]; }
-
-std::string_view name_of(Standing standing) { return kStandingNames[static_cast<std::size_t>(standing)]; }
+std::string_view name_of(RunVerdict verdict) { return word_in<RunVerdict>(kRunVerdictWords, verdict); }
+std::string_view name_of(Cause cause) { return word_in<Cause>(kCauseWords, cause); }
+std::string_view name_of(Standing standing) { return word_in<Standing>(kStandingWords, standing); }
 
 void Counts::add(Verdict verdict) {
   pass += verdict == Verdict::kPass;
@@ -86,21 +116,23 @@ void Counts::add(Verdict verdict) {
 }
 
 RunVerdict Report::verdict() const {
-  const bool wrong = counts.fail > 0 || counts.missing > 0 || root_cause() != nullptr || lacks_tolerance() ||
-                     (strict && counts.untrusted > 0);
+  const bool wrong = totals.counts.fail > 0 || totals.counts.missing > 0 || first_wrong() != nullptr ||
+                     lacks_tolerance() || (strict && totals.counts.untrusted > 0);
   if (wrong) return RunVerdict::kDifferent;
-  const bool open = counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && counts.not_seen > 0);
+  const bool open =
+      totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && totals.counts.not_seen > 0);
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 
 bool Report::lacks_proof() const {
-  if (!proofs) return false;
-  const bool any = std::any_of(proofs->begin(), proofs->end(), [](const auto& item) { return item.second.proved > 0; });
-  return !any || lost() != nullptr || !unproved_kinds(*proofs).empty();
+  if (!proof.by_kind) return false;
+  const bool any = std::any_of(proof.by_kind->begin(), proof.by_kind->end(),
+                               [](const auto& item) { return item.second.proved > 0; });
+  return !any || lost() != nullptr || !unproved_kinds(*proof.by_kind).empty();
 }
 
 const Finding* Report::lost() const {
-  if (!proofs) return nullptr;
+  if (!proof.by_kind) return nullptr;
   const auto found = std::find_if(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.reason == Reason::kEmpty && finding.floating && is_loss(finding.id);
   });
@@ -114,7 +146,7 @@ std::set<Kind> Report::unseen_kinds() const {
         finding.reason == Reason::kNotSeenInCandidate || finding.reason == Reason::kNotSeenInReference;
     if (was_to_be_seen) unseen.insert(finding.id.kind);
   }
-  for (const auto& [tensor, verdicts] : by_name) {
+  for (const auto& [tensor, verdicts] : totals.by_name) {
     if (verdicts.pass > 0) seen.insert(tensor.second);
   }
   std::erase_if(unseen, [&](Kind kind) { return seen.contains(kind); });
@@ -126,7 +158,7 @@ bool Report::lacks_tolerance() const {
                      [](const Finding& finding) { return finding.reason == Reason::kNoTolerance; });
 }
 
-const Finding* Report::root_cause() const {
+const Finding* Report::first_wrong() const {
   const auto found = std::find_if(findings.begin(), findings.end(), is_wrong);
   return found == findings.end() ? nullptr : &*found;
 }

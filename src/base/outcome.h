@@ -18,7 +18,8 @@ namespace ttrace {
 
 // The verdict on a run. `Verdict` is the verdict on a tensor.
 enum class RunVerdict : std::uint8_t { kSame, kDifferent, kCouldNotLook };
-std::string_view name_of(RunVerdict verdict);  // "same", "different", "could-not-look"
+std::string_view name_of(RunVerdict verdict);
+Vocabulary<RunVerdict> vocabulary_of(RunVerdict);
 
 constexpr RunVerdict same_or_different(bool same) { return same ? RunVerdict::kSame : RunVerdict::kDifferent; }
 
@@ -39,39 +40,37 @@ struct MissingGroup {
   std::int64_t tensors = 0;
 };
 
-// What an error looks like. The words are part of the report's stable interface (lower case, hyphens).
+// What an error looks like; base/outcome.cpp has the words, and what each means.
 enum class Cause : std::uint8_t {
-  kMissing,              // "missing": not there at all
-  kNotFinite,            // "not-finite": NaN or Inf
-  kNeverUpdated,         // "never-updated": the optimizer left it as it was
-  kZero,                 // "zero"
-  kUnreduced,            // "unreduced": ranks hold terms of a sum, or values to be averaged, that were never reduced
-  kUniformFactor,        // "uniform-factor": the reference's values times one number
-  kStale,                // "stale": the value of another micro-batch or iteration
-  kOtherTensor,          // "other-tensor": the value of another tensor of the same micro-batch
-  kPermutedBlocks,       // "permuted-blocks": equal blocks of a dimension in another order
-  kReinterpreted,        // "reinterpreted": in the memory order of transposed dimensions, or made of what is
-  kMissingContribution,  // "missing-contribution": a sum or mean without some of its terms, or with some twice
-  kStaleOperand,         // "stale-operand": a weight's gradient, computed with another call's input
-  kOtherRows,            // "other-rows": some rows hold the values of others
-  kRankFactor,           // "rank-factor": in ranks' parts, the reference's values times a number each
-  kCoarserPrecision,     // "coarser-precision": rounded to a narrower dtype than it is stored in
-  kRegion,               // "region": wrong in one part, which ranks or indices tell, and right elsewhere
-  kAccumulatedAgain,     // "accumulated-again": reduced after each micro-batch, with what was accumulated before
-  kLeftOver,             // "left-over": a sum that began with what an earlier iteration left
-  kOtherInitialisation,  // "other-initialisation": the runs began with different random parameters
-  kOptimizerStep,        // "optimizer-step": the optimizer's options, its step or the copy of what it made is wrong
-  kMeanOfMeans,  // "mean-of-means": a loss, or its gradient, is that of the mean of ranks' means, of unequal parts
+  kMissing,
+  kNotFinite,
+  kNeverUpdated,
+  kZero,
+  kUnreduced,
+  kUniformFactor,
+  kStale,
+  kOtherTensor,
+  kPermutedBlocks,
+  kReinterpreted,
+  kMissingContribution,
+  kStaleOperand,
+  kOtherRows,
+  kRankFactor,
+  kCoarserPrecision,
+  kRegion,
+  kAccumulatedAgain,
+  kLeftOver,
+  kOtherInitialisation,
+  kOptimizerStep,
+  kMeanOfMeans,
 };
 std::string_view name_of(Cause cause);
+Vocabulary<Cause> vocabulary_of(Cause);
 
 // What the second run says of a root (diagnose/localization.h).
-enum class Standing : std::uint8_t {
-  kConfirmed,  // "confirmed": the module is wrong by itself
-  kFound,      // "found": wrong by itself, and before in the wake of another
-  kMoved,      // "moved": right by itself, its error came in
-};
+enum class Standing : std::uint8_t { kConfirmed, kFound, kMoved };
 std::string_view name_of(Standing standing);
+Vocabulary<Standing> vocabulary_of(Standing);
 
 // A wrong tensor that nothing wrong explains (src/diagnose).
 struct RootCause {
@@ -88,16 +87,16 @@ struct RootCause {
   ModuleSource source;               // of `module`, as the candidate's ranks say it
 };
 
-// Coverage of proof: how many tensors of a kind prove something. A floating-point tensor does when it passed: its
-// reference is finite and not zero, and the values were equal, or closer than a tolerance that was measured (or is the
-// default, and `Report::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does
-// not, unless the user accepts that.
-struct Proof {
+// How many tensors of a kind prove something. A floating-point tensor does when it passed: its reference is finite and
+// not zero, and the values were equal, or closer than a tolerance that was measured (or is the default, and
+// `Proof::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does not, unless the
+// user accepts that.
+struct KindProof {
   std::int64_t compared = 0;                   // floating-point tensors
   std::int64_t proved = 0;                     // of these
   std::map<std::string, std::int64_t> others;  // the others, by reason, kByOverride or kByWaiver
 };
-using Proofs = std::map<Kind, Proof>;
+using Proofs = std::map<Kind, KindProof>;
 inline constexpr const char* kByOverride = "override";
 inline constexpr const char* kByWaiver = "waiver";
 
@@ -151,37 +150,61 @@ struct WithoutCounterpart {
   std::vector<std::string> names_of_reference, names_of_candidate;  // '#' for numbers: each once for all layers
 };
 
-struct Report {
-  std::string reference, candidate;  // directories, as the user gave them
+// What was looked at.
+struct Runs {
+  std::string reference, candidate;                       // directories, as the user gave them
+  std::optional<WithoutCounterpart> without_counterpart;  // none: both sides have the same names
+  // One sentence that says which side holds less by design, why, and how much of the other is not in it. None: neither
+  // does.
+  std::optional<std::string> partial;
+  // One sentence that says how many tensors were judged by their sketches, and what these cannot show. None: no tensor
+  // was.
+  std::optional<std::string> sketched;
+};
+
+// How much was looked at. compared + missing + not seen + waived = tensors of either side + findings about ranks.
+struct Totals {
   Counts counts;
-  // compared + missing + not seen + waived = tensors of either side + findings about ranks
   std::int64_t waived = 0;
   std::int64_t placed_by_shape = 0;  // of those compared: no rule placed them, their shapes did
   double coverage = 0;               // share of the reference's tensors that were compared; waived ones do not count
-  std::vector<Finding> findings;     // every verdict but `pass`, in execution order
-  std::vector<Finding> passed;       // the others
-  std::vector<WaivedFinding> waived_findings;       // neither; in execution order
+  std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
+  std::vector<MissingGroup> missing_groups;
+  std::optional<StepCoverage> steps;  // none: the trace says nothing of an optimizer
+};
+
+// What the tensors that passed are worth.
+struct Proof {
+  std::optional<Proofs> by_kind;       // none: of a trace that was checked against itself
+  std::vector<OverrideUse> overrides;  // all of the tolerance file's
+  std::optional<std::string>
+      unmeasured;  // what tolerances are that were not measured. None: measured, or there are none
+};
+
+// What explains the wrong tensors.
+struct Explanation {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
-  std::vector<MissingGroup> missing_groups;
-  std::optional<StepCoverage> steps;                       // none: the trace says nothing of an optimizer
-  std::map<std::pair<std::string, Kind>, Counts> by_name;  // over iterations and micro-batches
-  std::optional<Proofs> proofs;                            // none: of a trace that was checked against itself
-  std::optional<WithoutCounterpart> without_counterpart;   // none: both sides have the same names
-  std::vector<OverrideUse> overrides;                      // all of the tolerance file's
+};
+
+// What the user may do next (src/advice).
+struct Advice {
+  std::optional<std::string> instead;  // why the findings are not worth reading before something is done
+  std::optional<std::string> next;     // the command worth typing next: it makes what is lacking, or looks closer
+  std::string all_findings;            // the command that prints all findings
+};
+
+struct Report {
+  Runs runs;
+  Totals totals;
+  std::vector<Finding> findings;               // every verdict but `pass`, in execution order
+  std::vector<Finding> passed;                 // the others
+  std::vector<WaivedFinding> waived_findings;  // neither; in execution order
+  Proof proof;
+  Explanation explanation;
+  Advice advice;
   std::vector<std::string> notes;
-  // Of a trace that holds less by design: one sentence that says which side, why, and how much of the other is not in
-  // it. Empty where neither does.
-  std::string partial;
-  // Of tolerances that were not measured: one sentence that says what they are. Empty: measured, or there are none.
-  std::string unmeasured;
-  // Of tensors that were judged by their sketches: one sentence that says how many and what they cannot show.
-  std::string sketched;
-  // Why the findings are not worth reading before something is done: text shows this line in their place.
-  std::string instead;
-  std::string command_for_all;  // the command that prints all findings
-  std::string next_command;     // the one worth typing next: what `instead` lacks, or a closer look; empty: none
-  bool strict = false;          // untrusted counts as failed, and not-seen as could-not-look
+  bool strict = false;  // untrusted counts as failed, and not-seen as could-not-look
 
   // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is
   // untrusted. Else `could-not-look` where that leaves the question open: nothing passed, too little was proved (no
@@ -199,7 +222,7 @@ struct Report {
   // True when a tensor differs, and no tolerance says by how much it may.
   bool lacks_tolerance() const;
   // The first finding in execution order that is `fail` or `missing`; null when there is none.
-  const Finding* root_cause() const;
+  const Finding* first_wrong() const;
 };
 
 }  // namespace ttrace

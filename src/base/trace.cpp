@@ -2,28 +2,53 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace ttrace {
 namespace {
 
-constexpr std::array<std::string_view, kKindLast> kKindNames = {
-    "input",      "output",         "grad_output",     "grad_input", "param",  "param_grad",
-    "main_grad",  "param_delta",    "param_after",     "scalar",     "master", "exp_avg",
-    "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step_grad",
-};
+constexpr auto kKindWords = std::to_array<Word<Kind>>({
+    {Kind::kInput, "input", "a tensor that a module was given"},
+    {Kind::kOutput, "output", "a tensor that a module returned"},
+    {Kind::kGradOutput, "grad_output", "the gradient of the loss with respect to a module's output"},
+    {Kind::kGradInput, "grad_input", "the gradient of the loss with respect to a module's input"},
+    {Kind::kParam, "param", "a parameter before the iteration"},
+    {Kind::kParamGrad, "param_grad", "what one micro-batch's backward adds to the parameter's gradient"},
+    {Kind::kMainGrad, "main_grad", "the gradient that the optimizer uses: accumulated, reduced, not yet clipped"},
+    {Kind::kParamDelta, "param_delta",
+     "what the optimizer's steps of the iteration added, to the fp32 master where there is one"},
+    {Kind::kParamAfter, "param_after", "the parameter as the next iteration sees it"},
+    {Kind::kScalar, "scalar", "loss, grad_norm, token counts: the name says which"},
+    {Kind::kMaster, "master", "the value that the optimizer updates, where it is not the parameter itself"},
+    {Kind::kExpAvg, "exp_avg", "Adam's first moment before the step"},
+    {Kind::kExpAvgSq, "exp_avg_sq", "Adam's second moment before the step"},
+    {Kind::kMaxExpAvgSq, "max_exp_avg_sq", "the largest second moments so far (amsgrad)"},
+    {Kind::kMomentumBuffer, "momentum_buffer", "the momentum of SGD before the step"},
+    {Kind::kStepGrad, "step_grad",
+     "the gradient that the optimizer was given, where it is not main_grad times one number"},
+});
+static_assert(has_every_enumerator<kKindWords>());
+static_assert(kKindWords.size() == kKindLast);
+
+constexpr auto kPassWords = std::to_array<Word<Pass>>({
+    {Pass::kForward, "forward", "the forward pass"},
+    {Pass::kRecompute, "recompute", "the forward that activation checkpointing runs a second time"},
+});
+static_assert(has_every_enumerator<kPassWords>());
 
 }  // namespace
 
-std::string_view name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind) - kKindFirst]; }
+Vocabulary<Kind> vocabulary_of(Kind) { return {"Kind", kKindWords}; }
+Vocabulary<Pass> vocabulary_of(Pass) { return {"Pass", kPassWords}; }
 
-std::string_view name_of(Pass pass) { return pass == Pass::kForward ? "forward" : "recompute"; }
+std::string_view name_of(Kind kind) { return word_in<Kind>(kKindWords, kind); }
+std::string_view name_of(Pass pass) { return word_in<Pass>(kPassWords, pass); }
 
 std::optional<Kind> kind_from_name(std::string_view name) {
-  for (std::uint8_t value = kKindFirst; value <= kKindLast; ++value) {
-    if (kKindNames[value - kKindFirst] == name) return static_cast<Kind>(value);
-  }
-  return std::nullopt;
+  const auto found =
+      std::find_if(kKindWords.begin(), kKindWords.end(), [&](const Word<Kind>& word) { return word.word == name; });
+  return found == kKindWords.end() ? std::nullopt : std::optional(found->value);
 }
 
 bool is_parameter_kind(Kind kind) {

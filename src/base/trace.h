@@ -76,6 +76,7 @@
 #include "base/module_source.h"
 #include "base/provenance.h"
 #include "base/shared_value.h"
+#include "base/words.h"
 #include "numeric/dtype.h"
 #include "numeric/shape.h"
 
@@ -114,8 +115,10 @@ inline constexpr std::uint8_t kKindLast = 16;
 // Activation checkpointing runs a module's forward a second time; both are recorded.
 enum class Pass : std::uint8_t { kForward = 1, kRecompute = 2 };
 
-std::string_view name_of(Kind kind);  // "input", "output", "grad_output", ... "scalar"
-std::string_view name_of(Pass pass);  // "forward", "recompute"
+std::string_view name_of(Kind kind);
+std::string_view name_of(Pass pass);
+Vocabulary<Kind> vocabulary_of(Kind);
+Vocabulary<Pass> vocabulary_of(Pass);
 std::optional<Kind> kind_from_name(std::string_view name);
 
 bool is_parameter_kind(Kind kind);   // param, param_grad, main_grad, param_delta, param_after, and what follows

@@ -42,7 +42,7 @@ void bind_reports(nb::module_& module) {
       .def("json", rendered([](const Checked& checked) { return to_json(checked.report); }))
       .def("passed_json", rendered([](const Checked& checked) { return to_json(checked.report.passed); }))
       .def("sentence", rendered([](const Checked& checked) { return sentence_of(checked.report); }))
-      .def("command", rendered([](const Checked& checked) { return checked.report.command_for_all; }))
+      .def("command", rendered([](const Checked& checked) { return checked.report.advice.all_findings; }))
       .def("html", rendered([](const Checked& checked) { return to_html(checked.report, checked.page); }))
       .def(
           "text",

@@ -119,8 +119,8 @@ int run(const AbftOptions& options, Team& team) {
   require_known_mapping(options, aligned, report);
   add_root_of_each_module(report);
   add_sources(report, aligned.alignment, *aligned.trace);
-  report.candidate = options.trace;
-  report.command_for_all = "--all";
+  report.runs.candidate = options.trace;
+  report.advice.all_findings = "--all";
   require_unchanged_files();
   page.command = command_of(options);
   page.candidate = facts_of(*aligned.trace, options.trace);

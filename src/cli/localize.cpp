@@ -48,7 +48,7 @@ bool look_closer(const LocalizeArguments& arguments, const fs::path& output, Rep
   const CloserLook look = plan_closer_look(arguments.check, report, output, arguments.command);
   for (const CollectOptions& run : look.runs) collect_again(run);
   if (!look.runs.empty()) add_closer_look(report, check(look.check).report);
-  report.next_command.clear();
+  report.advice.next.reset();
   spdlog::info("modules are not given the reference's values: it was recorded as sketches");
   return true;
 }

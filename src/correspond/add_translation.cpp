@@ -46,26 +46,26 @@ void add_translation(const Translation& translation, Report& report) {
   without.names_of_candidate = names_of(translation.only_candidate);
   note_alone("reference", without.reference, without.names_of_reference, report);
   note_alone("candidate", without.candidate, without.names_of_candidate, report);
-  report.without_counterpart = std::move(without);
+  report.runs.without_counterpart = std::move(without);
   report.notes.insert(report.notes.end(), translation.notes.begin(), translation.notes.end());
 
-  if (report.proofs) {
+  if (report.proof.by_kind) {
     Proofs unproved;
     for (const auto* tensors : {&translation.only_reference, &translation.only_candidate}) {
       for (const auto& [id, floating] : *tensors) {
         if (!floating) continue;
-        const bool compared = report.proofs->contains(id.kind) && report.proofs->at(id.kind).compared > 0;
+        const bool compared = report.proof.by_kind->contains(id.kind) && report.proof.by_kind->at(id.kind).compared > 0;
         const bool counts = is_parameter_kind(id.kind)
                                 ? tensors == &translation.only_reference && !is_optimizer_state(id.kind)
                                 : !compared;
         if (!counts) continue;
-        Proof& proof = unproved[id.kind];
+        KindProof& proof = unproved[id.kind];
         ++proof.compared;
         ++proof.others[kNoCounterpart];
       }
     }
     for (const auto& [kind, proof] : unproved) {
-      Proof& of_report = (*report.proofs)[kind];
+      KindProof& of_report = (*report.proof.by_kind)[kind];
       of_report.compared += proof.compared;
       of_report.others[kNoCounterpart] += proof.others.at(kNoCounterpart);
     }

@@ -15,23 +15,44 @@
 namespace ttrace {
 namespace {
 
-// Hypotheses in the order in which they are tested, the most telling first. Those that the measured sums answer are
-// tested before them.
-constexpr std::array kHypotheses = {gradient_of_means,
-                                    bias_alone,
-                                    stale,
-                                    other_tensor,
-                                    permuted_blocks,
-                                    reinterpreted,
-                                    missing_contribution,
-                                    left_over,
-                                    stale_operand,
-                                    reinterpreted_operand,
-                                    reinterpreted_in_attention,
-                                    other_rows,
-                                    rank_factor,
-                                    coarser_precision,
-                                    region};
+// Where a hypothesis is tested.
+enum class When : std::uint8_t {
+  kAlways,      // also where the error is within what the tensor may differ by: its scale or its copies may be wrong
+  kScaleAlone,  // where the scale alone exceeds its tolerance
+  kLarge,       // where the error is larger than what the tensor may differ by
+  kManyValues,  // the same, of a tensor of kFewestValues or more
+};
+
+struct Hypothesis {
+  std::optional<Diagnosis> (*test)(const Suspect& suspect);
+  When when;
+};
+
+// All hypotheses that are tested on values, in the order in which they are tested, the most telling first. Those that
+// the measured sums answer are tested before them (`diagnose_sums`), and a wrong copy after them.
+constexpr auto kHypotheses = std::to_array<Hypothesis>({
+    {unreduced, When::kAlways},
+    {loss_of_parts, When::kAlways},
+    {factor_in_noise, When::kScaleAlone},
+    {uniform_factor, When::kLarge},
+    {never_updated, When::kLarge},
+    {accumulated_again, When::kLarge},
+    {gradient_of_means, When::kManyValues},
+    {bias_alone, When::kManyValues},
+    {stale, When::kManyValues},
+    {other_tensor, When::kManyValues},
+    {permuted_blocks, When::kManyValues},
+    {reinterpreted, When::kManyValues},
+    {missing_contribution, When::kManyValues},
+    {left_over, When::kManyValues},
+    {stale_operand, When::kManyValues},
+    {reinterpreted_operand, When::kManyValues},
+    {reinterpreted_in_attention, When::kManyValues},
+    {other_rows, When::kManyValues},
+    {rank_factor, When::kManyValues},
+    {coarser_precision, When::kManyValues},
+    {region, When::kManyValues},
+});
 
 bool all_finite(const Values& values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
@@ -86,12 +107,28 @@ ReplicaErrors compare_replicas(const LogicalTensor& candidate, const Values& ref
   return replicas;
 }
 
+bool is_large(const Suspect& suspect) {
+  return suspect.finding.exceeded != Statistic::kScale && !(suspect.error <= suspect.bound);
+}
+
+bool applies(When when, const Suspect& suspect) {
+  switch (when) {
+    case When::kAlways:
+      return true;
+    case When::kScaleAlone:
+      return suspect.finding.exceeded == Statistic::kScale;
+    case When::kLarge:
+      return is_large(suspect);
+    case When::kManyValues:
+      break;
+  }
+  return is_large(suspect) && suspect.candidate_values.size() >= kFewestValues;
+}
+
 std::optional<Diagnosis> find_explanation(const Suspect& suspect) {
-  if (auto diagnosis = never_updated(suspect)) return diagnosis;
-  if (auto diagnosis = accumulated_again(suspect)) return diagnosis;
-  if (suspect.candidate_values.size() < kFewestValues) return std::nullopt;
-  for (const auto hypothesis : kHypotheses) {
-    if (auto diagnosis = hypothesis(suspect)) return diagnosis;
+  for (const auto& [test, when] : kHypotheses) {
+    if (!applies(when, suspect)) continue;
+    if (auto diagnosis = test(suspect)) return diagnosis;
   }
   return std::nullopt;
 }
@@ -118,14 +155,10 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   Suspect suspect{finding, reference, candidate, evidence, reference_values, replicas.worst, parts, bound, 0};
   if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
   suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
-  if (auto diagnosis = unreduced(suspect)) return diagnosis;
-  auto diagnosis = loss_of_parts(suspect);
-  if (!diagnosis && finding.exceeded == Statistic::kScale) return factor_in_noise(suspect);
-  if (!diagnosis && suspect.error <= bound) return std::nullopt;
-  if (!diagnosis && finding.reason != Reason::kReplicasDisagree) diagnosis = uniform_factor(suspect);
-  if (!diagnosis) diagnosis = find_explanation(suspect);
-  if (!diagnosis) return diagnose_replicas(replicas, suspect);
-  if (finding.reason == Reason::kReplicasDisagree) {
+  auto diagnosis = find_explanation(suspect);
+  if (!diagnosis) return is_large(suspect) ? diagnose_replicas(replicas, suspect) : std::nullopt;
+  // Terms that were not added up are all copies.
+  if (finding.reason == Reason::kReplicasDisagree && diagnosis->cause != Cause::kUnreduced) {
     diagnosis->what = fmt::format("the copy of rank {}: {}", replicas.rank, diagnosis->what);
   }
   return diagnosis;

@@ -239,6 +239,7 @@ std::optional<Diagnosis> uniform_factor(const Finding& finding, const LogicalTen
 }
 
 std::optional<Diagnosis> uniform_factor(const Suspect& suspect) {
+  if (suspect.finding.reason == Reason::kReplicasDisagree) return std::nullopt;
   const Values& reference = suspect.reference_values;
   const double square = dot_of(reference, reference);
   if (square == 0) return std::nullopt;

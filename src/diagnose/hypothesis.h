@@ -58,7 +58,8 @@ std::optional<Diagnosis> zero(const Finding& finding);
 // The same for a tensor of any size without `rows`, compared once more.
 std::optional<Diagnosis> uniform_factor(const Finding& finding, const LogicalTensor& reference,
                                         const LogicalTensor& candidate, double bound, const Evidence& evidence);
-// The same with the values: the sums of wide dtypes are rounded by more than the values are.
+// The same with the values: the sums of wide dtypes are rounded by more than the values are. Returns
+// nothing where copies disagree.
 std::optional<Diagnosis> uniform_factor(const Suspect& suspect);
 // The same where the scale alone exceeds its tolerance: a factor that is smaller than the noise of an element.
 std::optional<Diagnosis> factor_in_noise(const Suspect& suspect);

@@ -48,7 +48,7 @@ std::optional<std::string> describe_other_initialisation(const Report& report, c
       "the runs began with different parameters: {} of {} weights have nothing in common with the "
       "reference's but their size, as those of another seed; `ttrace collect --inject-params {}` gives "
       "the candidate the reference's, --consistent-init gives both runs the same",
-      unlike, weights.size(), report.reference.empty() ? "REFERENCE" : report.reference);
+      unlike, weights.size(), report.runs.reference.empty() ? "REFERENCE" : report.runs.reference);
 }
 
 }  // namespace ttrace

@@ -51,20 +51,22 @@ void add_second_run(Report& report, const Report& second) {
   }
   std::vector<RootCause> roots, moved;
   std::set<std::string> reported_modules;
-  for (RootCause& root : report.roots) {
+  for (RootCause& root : report.explanation.roots) {
     const auto same_module = [&](const RootCause& other) { return other.module == root.module; };
-    const auto root_by_itself = std::find_if(second.roots.begin(), second.roots.end(), same_module);
-    const bool is_confirmed = root_by_itself != second.roots.end() || still_wrong.contains(wrong_tensor(report, root));
+    const auto root_by_itself =
+        std::find_if(second.explanation.roots.begin(), second.explanation.roots.end(), same_module);
+    const bool is_confirmed =
+        root_by_itself != second.explanation.roots.end() || still_wrong.contains(wrong_tensor(report, root));
     root.standing = is_confirmed ? Standing::kConfirmed : Standing::kMoved;
     if (is_confirmed) reported_modules.insert(root.module);
-    if (root_by_itself != second.roots.end() && !root.diagnosis && root_by_itself->diagnosis) {
+    if (root_by_itself != second.explanation.roots.end() && !root.diagnosis && root_by_itself->diagnosis) {
       root.diagnosis = root_by_itself->diagnosis;
       root.residual = root_by_itself->residual;
       root.sentence = root_by_itself->sentence;
     }
     (is_confirmed ? roots : moved).push_back(root);
   }
-  for (RootCause root : second.roots) {
+  for (RootCause root : second.explanation.roots) {
     const std::optional<std::size_t> finding = find_wrong(report, second.findings[root.finding].id);
     if (!finding || !reported_modules.insert(root.module).second) continue;
     root.finding = *finding;
@@ -75,8 +77,8 @@ void add_second_run(Report& report, const Report& second) {
     return executes_before(report.findings[a.finding], report.findings[b.finding]);
   });
   roots.insert(roots.end(), moved.begin(), moved.end());
-  report.roots = std::move(roots);
-  report.wrong_in_second_run = second.counts.fail + second.counts.missing;
+  report.explanation.roots = std::move(roots);
+  report.explanation.wrong_in_second_run = second.totals.counts.fail + second.totals.counts.missing;
 }
 
 }  // namespace ttrace

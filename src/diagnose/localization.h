@@ -19,7 +19,7 @@ struct SecondRunPlan {
 // Plans the second run by the first run's findings.
 SecondRunPlan plan_second_run(const Report& first);
 
-// Revises `report.roots` by the report on the second run: confirmed and found roots come in order of execution, then
+// Revises `report.explanation.roots` by the report on the second run: confirmed and found roots come in order of execution, then
 // the moved ones. A root without a diagnosis gets the second report's, which sees the module's error by itself.
 void add_second_run(Report& report, const Report& second);
 

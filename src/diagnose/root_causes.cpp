@@ -164,8 +164,8 @@ std::string name_without_digits(const std::string& name) {
 std::vector<std::size_t> unlike_first(const Report& report) {
   std::set<std::tuple<Kind, Pass, std::string>> seen;
   std::vector<std::size_t> first, rest;
-  for (std::size_t i = 0; i < report.roots.size(); ++i) {
-    const TensorId& id = report.findings[report.roots[i].finding].id;
+  for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
+    const TensorId& id = report.findings[report.explanation.roots[i].finding].id;
     const bool is_new = seen.emplace(id.kind, id.pass, name_without_digits(id.name)).second;
     (is_new ? first : rest).push_back(i);
   }
@@ -176,7 +176,8 @@ std::vector<std::size_t> unlike_first(const Report& report) {
 // Marks the roots that text shows.
 void choose_examined(Report& report) {
   const std::vector<std::size_t> order = unlike_first(report);
-  for (std::size_t i = 0; i < std::min(order.size(), kMostExamined); ++i) report.roots[order[i]].examined = true;
+  for (std::size_t i = 0; i < std::min(order.size(), kMostExamined); ++i)
+    report.explanation.roots[order[i]].examined = true;
 }
 
 // What a rewritten run's module only passes on is recorded as it came to it.
@@ -206,11 +207,11 @@ std::string without_identity(const Finding& finding) {
 // Diagnoses roots, those first that are not alike: five of them, and more while they are small.
 std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const std::vector<bool>& made_here,
                                                      const Evidence& evidence) {
-  std::vector<std::optional<Diagnosis>> diagnoses(report.roots.size());
+  std::vector<std::optional<Diagnosis>> diagnoses(report.explanation.roots.size());
   std::int64_t elements = 0;
   std::size_t diagnosed = 0;
   for (const std::size_t i : unlike_first(report)) {
-    const Finding& finding = report.findings[report.roots[i].finding];
+    const Finding& finding = report.findings[report.explanation.roots[i].finding];
     if (is_of_step(finding)) {
       diagnoses[i] = Diagnosis{Cause::kOptimizerStep, 0, without_identity(finding)};
       continue;
@@ -221,8 +222,8 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
     }
   }
   if (const auto words = describe_other_initialisation(report, evidence.reference)) {
-    for (std::size_t i = 0; i < report.roots.size(); ++i) {
-      const TensorId& id = report.findings[report.roots[i].finding].id;
+    for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
+      const TensorId& id = report.findings[report.explanation.roots[i].finding].id;
       const bool is_open = !diagnoses[i] || diagnoses[i]->cause == Cause::kRegion;
       if (id.kind == Kind::kParam && id.iteration == evidence.reference.tensors.begin()->first.iteration && is_open) {
         diagnoses[i] = Diagnosis{Cause::kOtherInitialisation, 0, *words};
@@ -237,53 +238,54 @@ void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses
   std::map<std::tuple<Kind, Pass, Cause, std::string>, std::size_t> first;
   std::vector<RootCause> roots;
   std::vector<std::optional<Diagnosis>> kept;
-  for (std::size_t i = 0; i < report.roots.size(); ++i) {
-    const TensorId& id = report.findings[report.roots[i].finding].id;
+  for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
+    const TensorId& id = report.findings[report.explanation.roots[i].finding].id;
     if (diagnoses[i] && diagnoses[i]->cause != Cause::kMissing) {
       const std::string& group = diagnoses[i]->group.empty() ? diagnoses[i]->what : diagnoses[i]->group;
       const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, diagnoses[i]->cause, group), roots.size());
       if (!is_new) {
         RootCause& one = roots[at->second];
         one.alike.push_back(id.name);
-        one.explained += report.roots[i].explained;
+        one.explained += report.explanation.roots[i].explained;
         continue;
       }
     }
-    roots.push_back(std::move(report.roots[i]));
+    roots.push_back(std::move(report.explanation.roots[i]));
     kept.push_back(std::move(diagnoses[i]));
   }
-  report.roots = std::move(roots);
+  report.explanation.roots = std::move(roots);
   diagnoses = std::move(kept);
 }
 
 }  // namespace
 
 void add_root_of_each_module(Report& report) {
-  std::map<std::string, std::size_t> of_module;                        // index into `report.roots`
+  std::map<std::string, std::size_t> of_module;                        // index into `report.explanation.roots`
   std::map<std::tuple<Kind, Reason, std::string>, std::size_t> alike;  // by the name without its numbers
   for (std::size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
     if (!is_wrong(finding) || finding.id.name.empty()) continue;
-    if (finding.reason == Reason::kReplicasDisagree && !report.roots.empty()) continue;
+    if (finding.reason == Reason::kReplicasDisagree && !report.explanation.roots.empty()) continue;
     RootCause root = root_at(report, i);
     if (const auto known = of_module.find(root.module); known != of_module.end()) {
-      RootCause& cause = report.roots[known->second];
+      RootCause& cause = report.explanation.roots[known->second];
       const TensorId& id = report.findings[cause.finding].id;
       cause.repeated +=
           std::tie(finding.id.name, finding.id.kind, finding.id.pass) == std::tie(id.name, id.kind, id.pass);
       continue;
     }
-    const auto [at, is_new] = alike.emplace(
-        std::tuple(finding.id.kind, finding.reason, name_without_digits(finding.id.name)), report.roots.size());
+    const auto [at, is_new] =
+        alike.emplace(std::tuple(finding.id.kind, finding.reason, name_without_digits(finding.id.name)),
+                      report.explanation.roots.size());
     of_module.emplace(root.module, at->second);
     if (is_new) {
-      report.roots.push_back(std::move(root));
+      report.explanation.roots.push_back(std::move(root));
     } else {
-      report.roots[at->second].alike.push_back(finding.id.name);
+      report.explanation.roots[at->second].alike.push_back(finding.id.name);
     }
   }
   choose_examined(report);
-  for (RootCause& root : report.roots) {
+  for (RootCause& root : report.explanation.roots) {
     const Finding& finding = report.findings[root.finding];
     root.sentence = describe_root(finding.id, root, without_identity(finding));
   }
@@ -293,27 +295,28 @@ std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Ev
   std::vector<std::optional<std::size_t>> follows_from(report.findings.size());
   Observed observed = collect_observations(report);
   if (evidence.rewritten) mark_passed_on(observed.observations, evidence);
-  std::map<std::tuple<Kind, Pass, std::string>, std::size_t> first;  // kind, pass and name -> index in `report.roots`
+  std::map<std::tuple<Kind, Pass, std::string>, std::size_t>
+      first;  // kind, pass and name -> index in `report.explanation.roots`
   std::vector<bool> made_here;
   for (const Root& root : find_roots(observed.observations, evidence.tied, evidence.rewritten)) {
     const TensorId& id = observed.observations[root.observation].id;
     const std::size_t origin = observed.findings[root.observation];
     follows_from[origin] = origin;
     for (const std::size_t explained : root.explained) follows_from[observed.findings[explained]] = origin;
-    const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.roots.size());
+    const auto [at, is_new] = first.emplace(std::tuple(id.kind, id.pass, id.name), report.explanation.roots.size());
     if (is_new) {
-      report.roots.push_back(root_at(report, origin));
+      report.explanation.roots.push_back(root_at(report, origin));
       made_here.push_back(root.made_here);
     }
-    RootCause& cause = report.roots[at->second];
+    RootCause& cause = report.explanation.roots[at->second];
     cause.repeated += !is_new;
     cause.explained += static_cast<std::int64_t>(root.explained.size());
   }
   std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
   join_alike(report, diagnoses);
   choose_examined(report);
-  for (std::size_t i = 0; i < report.roots.size(); ++i) {
-    RootCause& cause = report.roots[i];
+  for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
+    RootCause& cause = report.explanation.roots[i];
     const Finding& finding = report.findings[cause.finding];
     std::string what = describe_unexplained(finding, cause);
     if (diagnoses[i]) {

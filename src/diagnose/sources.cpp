@@ -42,7 +42,7 @@ ModuleSource source_of(const LogicalTensor& tensor, const Trace& trace) {
 }  // namespace
 
 void add_sources(Report& report, const Alignment& candidate, const Trace& trace) {
-  for (RootCause& root : report.roots) {
+  for (RootCause& root : report.explanation.roots) {
     const Finding& finding = report.findings[root.finding];
     const auto tensor = candidate.tensors.find(finding.id);
     if (!root.examined || is_of_optimizer(finding) || tensor == candidate.tensors.end()) continue;

@@ -169,10 +169,10 @@ void insert_ratios(Database& database, std::int64_t number, const Tensors& tenso
 
 void add_to_history(const std::filesystem::path& file, CheckRecord check, const Report& report) {
   check.same = report.same();
-  check.compared = report.counts.compared;
-  check.failed = report.counts.fail;
-  check.missing = report.counts.missing;
-  if (const Finding* first = report.root_cause()) {
+  check.compared = report.totals.counts.compared;
+  check.failed = report.totals.counts.fail;
+  check.missing = report.totals.counts.missing;
+  if (const Finding* first = report.first_wrong()) {
     check.first_wrong = first->id.name.empty() ? first->message : name_and_kind(*first);
   }
   Database database(file, Database::Mode::kWrite);

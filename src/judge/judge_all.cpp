@@ -125,10 +125,10 @@ void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findin
 }
 
 // Says how many tensors were compared by sketches, and what that does not show; empty where none was.
-std::string describe_sketched(std::span<const Difference> differences) {
+std::optional<std::string> describe_sketched(std::span<const Difference> differences) {
   const auto sketched = std::count_if(differences.begin(), differences.end(),
                                       [](const Difference& difference) { return difference.sketch.has_value(); });
-  if (sketched == 0) return "";
+  if (sketched == 0) return std::nullopt;
   double widest = 1;
   for (const Difference& difference : differences) {
     if (difference.sketch) widest = std::max(widest, difference.sketch->widening);
@@ -144,15 +144,15 @@ void count_verdicts(std::span<const Finding> findings, Report& report) {
   std::map<TensorId, Verdict> verdicts;
   for (const Finding& finding : findings) {
     if (finding.id.name.empty()) {
-      report.counts.add(finding.verdict);
+      report.totals.counts.add(finding.verdict);
       continue;
     }
     const auto [found, is_new] = verdicts.emplace(finding.id, finding.verdict);
     if (!is_new) found->second = worse(found->second, finding.verdict);
   }
   for (const auto& [id, verdict] : verdicts) {
-    report.counts.add(verdict);
-    report.by_name[{id.name, id.kind}].add(verdict);
+    report.totals.counts.add(verdict);
+    report.totals.by_name[{id.name, id.kind}].add(verdict);
   }
 }
 
@@ -249,7 +249,7 @@ Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<Tenso
   for (const auto& [id, doubt] : doubts) {
     const bool is_waived = waived.contains(id);
     if (is_waived && accept_excuses) continue;
-    Proof& proof = proofs[id.kind];
+    KindProof& proof = proofs[id.kind];
     ++proof.compared;
     if (is_waived || !doubt.empty()) {
       ++proof.others[is_waived ? kByWaiver : doubt];
@@ -280,7 +280,7 @@ std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const
 void summarize_findings(std::vector<Finding> findings, Report& report) {
   count_verdicts(findings, report);
   note_nonfinite_and_replicas(findings, report.notes);
-  report.missing_groups = find_missing_groups(findings);
+  report.totals.missing_groups = find_missing_groups(findings);
   const auto passed = std::stable_partition(findings.begin(), findings.end(),
                                             [](const Finding& finding) { return finding.verdict != Verdict::kPass; });
   report.passed.assign(std::make_move_iterator(passed), std::make_move_iterator(findings.end()));
@@ -297,7 +297,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
     findings.push_back(judge(matching.pairs[i], differences[i], tolerance));
     if (is_wrong(findings.back())) findings.back().message += placing_of(*matching.pairs[i].candidate);
-    report.placed_by_shape += is_placed_by_shape(*matching.pairs[i].candidate) ? 1 : 0;
+    report.totals.placed_by_shape += is_placed_by_shape(*matching.pairs[i].candidate) ? 1 : 0;
   }
   for (std::size_t i = 0; i < matching.recomputed.size(); ++i) {
     findings.push_back(judge_recompute(matching.recomputed[i], differences[matching.pairs.size() + i], tolerance));
@@ -318,17 +318,17 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
 
   report.notes = matching.notes;
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
-  report.waived = matching.waived;
-  report.partial = matching.partial;
-  report.coverage = coverage_of(reference, matching);
-  if (tolerance != nullptr) report.overrides = uses_of(*tolerance, findings);
-  if (tolerance != nullptr) report.unmeasured = tolerance->unmeasured;
-  report.sketched = describe_sketched(differences);
+  report.totals.waived = matching.waived;
+  if (!matching.partial.empty()) report.runs.partial = matching.partial;
+  report.totals.coverage = coverage_of(reference, matching);
+  if (tolerance != nullptr) report.proof.overrides = uses_of(*tolerance, findings);
+  if (tolerance != nullptr && !tolerance->unmeasured.empty()) report.proof.unmeasured = tolerance->unmeasured;
+  report.runs.sketched = describe_sketched(differences);
   const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;
   for (const WaivedFinding& item : report.waived_findings) waived.insert(item.finding.id);
-  report.proofs = prove(doubts, waived, acceptance.excuses);
+  report.proof.by_kind = prove(doubts, waived, acceptance.excuses);
   summarize_findings(std::move(findings), report);
   return report;
 }

@@ -39,7 +39,7 @@ void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findin
     const Waiver& waiver = *waived.at(finding.id);
     report.waived_findings.push_back({std::move(finding), waiver});
   }
-  report.waived += static_cast<std::int64_t>(waived.size());
+  report.totals.waived += static_cast<std::int64_t>(waived.size());
 }
 
 }  // namespace ttrace

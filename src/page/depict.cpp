@@ -44,7 +44,7 @@ std::vector<const Finding*> choose(const Report& report) {
   const auto add = [&](const Finding& finding) {
     if (!finding.id.name.empty() && known.insert(finding.id).second) chosen.push_back(&finding);
   };
-  for (const RootCause& root : report.roots) add(report.findings[root.finding]);
+  for (const RootCause& root : report.explanation.roots) add(report.findings[root.finding]);
   std::set<std::pair<Kind, std::string>> groups;
   for (const Finding* finding : measured) {
     if (groups.emplace(finding->id.kind, without_digits(finding->id.name)).second) add(*finding);

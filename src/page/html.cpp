@@ -190,16 +190,16 @@ std::string encode(const Report& report, const PageFacts& facts) {
   }
 
   Json json = to_object_without_findings(report);
-  json.erase("findings");
+  json.erase("first_wrong");  // the page has it in its table
   json["sentence"] = printable(sentence_of(report));
   json["command"] = printable(facts.command);
   if (facts.reference) json["reference_run"] = to_object(*facts.reference);
   if (facts.candidate) json["candidate_run"] = to_object(*facts.candidate);
   if (facts.tolerance) json["tolerance"] = to_object(*facts.tolerance);
-  json["roots_left_out"] = report.roots.size() - std::min(report.roots.size(), kMostRoots);
+  json["roots_left_out"] = report.explanation.roots.size() - std::min(report.explanation.roots.size(), kMostRoots);
   while (json["roots"].size() > kMostRoots) json["roots"].erase(kMostRoots);
   for (std::size_t i = 0; i < json["roots"].size(); ++i) {
-    json["roots"][i]["row"] = row_of_finding.at(report.roots[i].finding);
+    json["roots"][i]["row"] = row_of_finding.at(report.explanation.roots[i].finding);
   }
   std::map<TensorId, std::size_t> row_of_tensor;
   for (std::size_t i = 0; i < rows.size(); ++i) row_of_tensor.emplace(rows[i].finding->id, i);
@@ -229,7 +229,7 @@ Json index_of(const RunReport& report) {
          {"problem", looked ? Json(nullptr) : Json(printable(candidate.problem))},
          {"sentence", looked ? Json(printable(sentence_of(candidate.report))) : Json(nullptr)},
          {"counts", looked ? to_object_without_findings(candidate.report)["counts"] : Json(nullptr)},
-         {"waived", candidate.report.waived}});
+         {"waived", candidate.report.totals.waived}});
   }
   json["notes"] = report.notes;
   return json;

@@ -1,89 +1,57 @@
 #include "report/json.h"
 
 #include <cmath>
+#include <string_view>
 
+#include "report/members.h"
 #include "report/render.h"
 
 namespace ttrace {
-namespace {
+namespace report {
 
-using Json = nlohmann::ordered_json;
-
-// JSON has no infinity and no NaN: they become null, and the finding's message tells them.
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
-
-Json identity(const Finding& finding) {
-  const TensorId& id = finding.id;
-  // A finding about ranks is about no tensor.
-  const bool tensor = !id.name.empty();
-  Json json;
-  json["name"] = id.name;
-  json["kind"] = tensor ? Json(name_of(id.kind)) : Json(nullptr);
-  json["iteration"] = tensor ? Json(id.iteration) : Json(nullptr);
-  json["microbatch"] = tensor && id.microbatch != kNoMicrobatch ? Json(id.microbatch) : Json(nullptr);
-  json["pass"] = tensor ? Json(name_of(id.pass)) : Json(nullptr);
-  return json;
-}
-
-Json worst(const Finding& finding) {
-  if (!finding.difference || finding.difference->worst_rank < 0) return nullptr;
+// Tells where a finding's largest difference is, where it is known.
+std::optional<Worst> worst_of(const Finding& finding) {
+  if (!finding.difference || finding.difference->worst_rank < 0) return std::nullopt;
   const Difference& difference = *finding.difference;
-  Json json;
-  json["index"] = difference.worst_index;
-  json["rank"] = difference.worst_rank;
-  json["local_index"] = difference.worst_local_index;
-  json["reference"] = number(difference.worst_reference);
-  json["candidate"] = number(difference.worst_candidate);
-  json["abs"] = number(difference.max_abs);
-  return json;
+  return Worst{difference.worst_index,     difference.worst_local_index, difference.worst_rank,
+               difference.worst_reference, difference.worst_candidate,   difference.max_abs};
 }
 
-// Returns the diagnosed root cause of the report's first wrong tensor. Null if the first finding is about ranks, since
-// only tensors are diagnosed.
-const RootCause* first_root(const Report& report) {
-  const Finding* first = report.root_cause();
-  const bool known =
-      first != nullptr && !report.roots.empty() && report.findings.data() + report.roots[0].finding == first;
-  return known ? &report.roots.front() : nullptr;
+std::optional<double> rel_err_of(const Finding& finding) {
+  return finding.difference ? std::optional(finding.difference->rel_err()) : std::nullopt;
 }
 
-Json to_object(const std::optional<CodeLine>& line) {
-  return line ? Json{{"file", line->file}, {"line", line->line}} : Json(nullptr);
-}
-
-void add_diagnosis(const RootCause& root, Json& json) {
-  json["module"] = root.module;
-  json["repeated"] = root.repeated;
-  json["alike"] = root.alike;
-  json["explained"] = root.explained;
-  json["diagnosis"] = root.diagnosis ? Json(name_of(*root.diagnosis)) : Json(nullptr);
-  json["diagnosis_residual"] = root.diagnosis ? number(root.residual) : Json(nullptr);
-  json["sentence"] = root.sentence;
-  json["standing"] = root.standing ? Json(name_of(*root.standing)) : Json(nullptr);
-  json["source"] = {{"forward", to_object(root.source.forward)}, {"call", to_object(root.source.call)}};
-}
-
-Json root_cause(const Report& report) {
-  if (report.root_cause() == nullptr) return nullptr;
-  Json json = to_object(*report.root_cause());
-  if (const RootCause* root = first_root(report)) add_diagnosis(*root, json);
-  return json;
-}
-
-Json roots(const Report& report) {
-  Json list = Json::array();
-  for (const RootCause& root : report.roots) {
-    Json json = identity(report.findings[root.finding]);
-    add_diagnosis(root, json);
-    list.push_back(std::move(json));
+Keyed<ttrace::Statistic, Statistic> statistics_of(const Finding& finding) {
+  Keyed<ttrace::Statistic, Statistic> statistics;
+  for (const JudgedStatistic& judged : finding.statistics) {
+    statistics.push_back({judged.statistic, {judged.measured, judged.allowed}});
   }
-  return list;
+  return statistics;
 }
 
-// How many statistics were held against tolerances.
-std::int64_t tests_of(const Report& report) {
+std::optional<Keyed<Kind, JudgedProof>> proof_of(const Report& report) {
+  if (!report.proof.by_kind) return std::nullopt;
+  const std::set<Kind> unproved = unproved_kinds(*report.proof.by_kind);
+  Keyed<Kind, JudgedProof> proofs;
+  for (const auto& [kind, proof] : *report.proof.by_kind) proofs.push_back({kind, {proof, !unproved.contains(kind)}});
+  return proofs;
+}
+
+std::vector<Root> roots_of(const Report& report) {
+  std::vector<Root> roots;
+  for (const RootCause& cause : report.explanation.roots) roots.push_back({report.findings[cause.finding].id, cause});
+  return roots;
+}
+
+std::optional<FirstWrong> first_wrong_of(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr) return std::nullopt;
+  const std::vector<RootCause>& roots = report.explanation.roots;
+  const bool is_root = !roots.empty() && report.findings.data() + roots.front().finding == first;
+  return FirstWrong{*first, is_root ? std::optional(roots.front()) : std::nullopt};
+}
+
+std::int64_t count_tests(const Report& report) {
   std::int64_t tests = 0;
   for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
     for (const Finding& finding : *findings) {
@@ -93,120 +61,92 @@ std::int64_t tests_of(const Report& report) {
   return tests;
 }
 
-Json to_object(const Counts& counts) {
-  return {{"compared", counts.compared},   {"pass", counts.pass},       {"fail", counts.fail},
-          {"untrusted", counts.untrusted}, {"missing", counts.missing}, {"not_seen", counts.not_seen}};
-}
+namespace {
 
-Json to_object(const Proofs& proofs) {
-  const std::set<Kind> unproved = unproved_kinds(proofs);
+using Json = nlohmann::ordered_json;
+
+// Writes an object as JSON, without the member of the name `left_out`.
+struct Writer {
   Json json = Json::object();
-  for (const auto& [kind, proof] : proofs) {
-    json[std::string(name_of(kind))] = {{"compared", proof.compared},
-                                        {"proved", proof.proved},
-                                        {"others", proof.others},
-                                        {"enough", !unproved.contains(kind)}};
+  std::string_view left_out;
+
+  void is(std::string_view /*name*/, std::string_view /*meaning*/) {}
+
+  template <typename T>
+  void has(const char* name, const T& value, std::string_view /*meaning*/) {
+    if (name != left_out) json[name] = to_value(value);
   }
-  return json;
-}
+  template <typename T>
+  void has(const char* name, const IfAny<T>& member, std::string_view /*meaning*/) {
+    if (member.value) json[name] = to_value(*member.value);
+  }
 
-Json to_object(const WithoutCounterpart& without) {
-  return {{"reference", {{"tensors", without.reference}, {"names", without.names_of_reference}}},
-          {"candidate", {{"tensors", without.candidate}, {"names", without.names_of_candidate}}}};
-}
+  static Json to_value(bool value) { return value; }
+  static Json to_value(std::int32_t value) { return value; }
+  static Json to_value(std::int64_t value) { return value; }
+  static Json to_value(const std::string& value) { return value; }
+  static Json to_value(const Version& value) { return value.text; }
+  // JSON has no infinity and no NaN: they become null, and the finding's message tells them.
+  static Json to_value(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json to_object(const OverrideUse& use) {
-  return {{"where", use.where},
-          {"pattern", use.pattern},
-          {"kind", use.kind ? Json(name_of(*use.kind)) : Json(nullptr)},
-          {"allowed", number(use.allowed)},
-          {"reason", use.reason},
-          {"covered", use.covered},
-          {"excused", use.excused}};
-}
+  template <typename T>
+  static Json to_value(const std::optional<T>& value) {
+    return value ? to_value(*value) : Json(nullptr);
+  }
+  template <typename T>
+  static Json to_value(const std::vector<T>& values) {
+    return to_list(values);
+  }
+  template <typename T>
+  static Json to_value(const std::set<T>& values) {
+    return to_list(values);
+  }
+  static Json to_value(const std::map<std::string, std::int64_t>& values) { return values; }
+  template <typename Enum, typename T>
+  static Json to_value(const Keyed<Enum, T>& values) {
+    Json object = Json::object();
+    for (const auto& [key, value] : values) object[std::string(name_of(key))] = to_value(value);
+    return object;
+  }
+  template <typename T>
+  static Json to_value(const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      return name_of(value);
+    } else {
+      Writer writer;
+      describe(writer, value);
+      return std::move(writer.json);
+    }
+  }
 
-Json to_object(const StepCoverage& steps) {
-  Json json;
-  json["parameters"] = steps.parameters;
-  json["parameters_checked"] = steps.parameters_checked;
-  json["updates"] = steps.updates;
-  json["updates_checked"] = steps.updates_checked;
-  json["copies_checked"] = steps.copies_checked;
-  json["iterations"] = steps.iterations;
-  json["optimizers"] = steps.optimizers;
-  json["worst"] = number(steps.worst);
-  json["updates_regressed"] = steps.updates_regressed;
-  json["regressed_optimizers"] = steps.regressed_optimizers;
-  json["worst_regressed"] = number(steps.worst_regressed);
-  json["not_checkable"] = steps.not_checkable;
-  return json;
-}
+ private:
+  static Json to_list(const auto& values) {
+    Json list = Json::array();
+    for (const auto& value : values) list.push_back(to_value(value));
+    return list;
+  }
+};
 
 }  // namespace
+}  // namespace report
 
-Json to_object(const Finding& finding) {
-  Json json = identity(finding);
-  json["verdict"] = name_of(finding.verdict);
-  json["reason"] = name_of(finding.reason);
-  json["rel_err"] = finding.difference ? number(finding.difference->rel_err()) : Json(nullptr);
-  json["allowed"] = number(finding.allowed);
-  json["ratio"] = number(ratio_of(finding));
-  json["exceeded"] = finding.reason == Reason::kExceedsTolerance ? Json(name_of(finding.exceeded)) : Json(nullptr);
-  json["statistics"] = Json::object();
-  for (const JudgedStatistic& judged : finding.statistics) {
-    json["statistics"][std::string(name_of(judged.statistic))] = {{"measured", number(judged.measured)},
-                                                                  {"allowed", number(judged.allowed)}};
-  }
-  json["worst"] = worst(finding);
-  json["ranks"] = finding.ranks;
-  json["message"] = finding.message;
-  return json;
+nlohmann::ordered_json to_object(const Finding& finding) { return report::Writer::to_value(finding); }
+
+nlohmann::ordered_json to_object(const Report& report) { return report::Writer::to_value(report); }
+
+nlohmann::ordered_json to_object_without_findings(const Report& report) {
+  report::Writer writer;
+  writer.left_out = "findings";
+  report::describe(writer, report);
+  return std::move(writer.json);
 }
 
-Json to_object_without_findings(const Report& report) {
-  Json json;
-  json["schema"] = "ttrace-report/5";
-  json["verdict"] = name_of(report.verdict());
-  json["strict"] = report.strict;
-  json["reference"] = report.reference;
-  json["candidate"] = report.candidate;
-  json["counts"] = to_object(report.counts);
-  json["tests"] = tests_of(report);
-  json["waived"] = report.waived;
-  json["placed_by_shape"] = report.placed_by_shape;
-  json["coverage"] = number(report.coverage);
-  if (report.without_counterpart) json["without_counterpart"] = to_object(*report.without_counterpart);
-  json["proof"] = report.proofs ? to_object(*report.proofs) : Json(nullptr);
-  json["overrides"] = Json::array();
-  for (const OverrideUse& use : report.overrides) json["overrides"].push_back(to_object(use));
-  if (!report.partial.empty()) json["partial"] = report.partial;
-  if (!report.sketched.empty()) json["sketched"] = report.sketched;
-  if (!report.unmeasured.empty()) json["unmeasured"] = report.unmeasured;
-  json["instead"] = report.instead.empty() ? Json(nullptr) : Json(report.instead);
-  json["next"] = report.next_command.empty() ? Json(nullptr) : Json(report.next_command);
-  json["root_cause"] = root_cause(report);
-  json["roots"] = roots(report);
-  json["wrong_in_second_run"] = report.wrong_in_second_run ? Json(*report.wrong_in_second_run) : Json(nullptr);
-  if (report.steps) json["optimizer_steps"] = to_object(*report.steps);
-  json["findings"] = Json::array();
-  json["notes"] = report.notes;
-  return json;
+std::string to_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
-
-Json to_object(const Report& report) {
-  Json json = to_object_without_findings(report);
-  for (const Finding& finding : report.findings) json["findings"].push_back(to_object(finding));
-  return json;
-}
-
-std::string to_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::string to_json(const Report& report) { return to_text(to_object(report)); }
 
-std::string to_json(const std::vector<Finding>& findings) {
-  Json list = Json::array();
-  for (const Finding& finding : findings) list.push_back(to_object(finding));
-  return to_text(list);
-}
+std::string to_json(const std::vector<Finding>& findings) { return to_text(report::Writer::to_value(findings)); }
 
 }  // namespace ttrace

@@ -59,8 +59,9 @@ void write_case(pugi::xml_node node, const Report& report, const Case& outcome) 
   if (!outcome.failures.empty() && outcome.cause != nullptr) {
     write_outcome(node, "skipped", fmt::format("follows from {}", to_string(outcome.cause->id)), outcome.failures);
   } else if (!outcome.failures.empty()) {
-    const bool is_root = outcome.root < report.roots.size();
-    write_outcome(node, "failure", is_root ? report.roots[outcome.root].sentence : outcome.failures[0]->message,
+    const bool is_root = outcome.root < report.explanation.roots.size();
+    write_outcome(node, "failure",
+                  is_root ? report.explanation.roots[outcome.root].sentence : outcome.failures[0]->message,
                   outcome.failures);
   } else if (!outcome.doubts.empty()) {
     write_outcome(node, "skipped", outcome.doubts[0]->message, outcome.doubts);
@@ -75,10 +76,10 @@ void write_case(pugi::xml_node node, const Report& report, const Case& outcome) 
 // What the cases do not say: the runs, coverage of proof, and what overrides excuse.
 void write_properties(pugi::xml_node suite, const Report& report, const SuiteFacts& facts) {
   std::vector<std::pair<std::string, std::string>> all = facts.properties;
-  if (report.proofs) all.emplace_back("proof", describe_proof(*report.proofs));
-  if (!report.sketched.empty()) all.emplace_back("sketched", report.sketched);
-  if (!report.unmeasured.empty()) all.emplace_back("unmeasured", report.unmeasured);
-  for (const OverrideUse& use : report.overrides) all.emplace_back("override", describe(use));
+  if (report.proof.by_kind) all.emplace_back("proof", describe_proof(*report.proof.by_kind));
+  if (report.runs.sketched) all.emplace_back("sketched", *report.runs.sketched);
+  if (report.proof.unmeasured) all.emplace_back("unmeasured", *report.proof.unmeasured);
+  for (const OverrideUse& use : report.proof.overrides) all.emplace_back("override", describe(use));
   if (all.empty()) return;
   pugi::xml_node properties = suite.append_child("properties");
   for (const auto& [name, value] : all) {
@@ -114,13 +115,13 @@ struct Suite {
 
 // Notes for each case whether it is wrong by itself.
 void find_causes(const Report& report, const SuiteFacts& facts, Suite& suite) {
-  for (std::size_t i = 0; i < report.roots.size(); ++i) {
-    const TensorId& id = report.findings[report.roots[i].finding].id;
+  for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
+    const TensorId& id = report.findings[report.explanation.roots[i].finding].id;
     std::size_t& root = suite.cases[{id.name, id.kind}].root;
     root = std::min(root, i);
   }
   for (auto& [key, outcome] : suite.cases) {
-    if (outcome.root < report.roots.size()) continue;
+    if (outcome.root < report.explanation.roots.size()) continue;
     for (const Finding* finding : outcome.failures) {
       const auto index = static_cast<std::size_t>(finding - report.findings.data());
       const auto origin = index < facts.follows_from.size() ? facts.follows_from[index] : std::nullopt;
@@ -136,7 +137,7 @@ void find_causes(const Report& report, const SuiteFacts& facts, Suite& suite) {
 
 Suite sort_into_cases(const Report& report, const SuiteFacts& facts) {
   Suite suite;
-  for (const auto& [key, counts] : report.by_name) suite.cases.emplace(key, Case());
+  for (const auto& [key, counts] : report.totals.by_name) suite.cases.emplace(key, Case());
   for (const WaivedFinding& waived : report.waived_findings) {
     suite.cases[{waived.finding.id.name, waived.finding.id.kind}].waived.push_back(&waived);
   }

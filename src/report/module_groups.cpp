@@ -67,7 +67,7 @@ std::vector<ModuleGroup> groups_of(const Report& report) {
     members.group.is_missing &= finding.verdict == Verdict::kMissing;
     members.group.kinds.insert(finding.id.kind);
   }
-  for (const auto& [key, counts] : report.by_name) {
+  for (const auto& [key, counts] : report.totals.by_name) {
     const auto at = index.find(place_of(key.first, key.second).group());
     if (at == index.end()) continue;
     groups[at->second].group.tensors += counts.compared + counts.missing + counts.not_seen;

@@ -11,7 +11,7 @@ Problem problem_of(const Report& report, const RootCause& root) {
   const Finding& finding = report.findings[root.finding];
   Problem problem;
   problem.rule = root.diagnosis ? name_of(*root.diagnosis) : "no-diagnosis";
-  problem.who = report.candidate;
+  problem.who = report.runs.candidate;
   problem.text = printable(root.sentence) + "\n" + printable(finding.message);
   problem.module = root.module;
   if (const CodeLine* line = best_line(root.source)) problem.line = *line;
@@ -19,20 +19,20 @@ Problem problem_of(const Report& report, const RootCause& root) {
 }
 
 Problem problem_of_verdict(const Report& report, const std::string& text) {
-  return {std::string(name_of(report.verdict())), report.candidate, printable(text), "", std::nullopt};
+  return {std::string(name_of(report.verdict())), report.runs.candidate, printable(text), "", std::nullopt};
 }
 
 }  // namespace
 
 std::vector<Problem> problems_of(const Report& report) {
   if (report.same()) return {};
-  if (!report.instead.empty()) return {problem_of_verdict(report, report.instead)};
+  if (report.advice.instead) return {problem_of_verdict(report, *report.advice.instead)};
   std::vector<Problem> problems;
-  for (const RootCause& root : report.roots) {
+  for (const RootCause& root : report.explanation.roots) {
     if (root.examined) problems.push_back(problem_of(report, root));
   }
   // A rank that is missing is no tensor, and no root.
-  const Finding* first = report.root_cause();
+  const Finding* first = report.first_wrong();
   if (problems.empty() || (first != nullptr && first->id.name.empty())) {
     problems.insert(problems.begin(), problem_of_verdict(report, sentence_of(report)));
   }

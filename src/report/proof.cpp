@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, std::int64_t>> most_first(const std::map<std:
   return sorted;
 }
 
-std::string describe_kind(Kind kind, const Proof& proof) {
+std::string describe_kind(Kind kind, const KindProof& proof) {
   std::vector<std::string> reasons;
   for (const auto& [reason, count] : most_first(proof.others)) reasons.push_back(fmt::format("{} {}", count, reason));
   return fmt::format("{} {} of {} ({})", name_of(kind), proof.proved, proof.compared, fmt::join(reasons, ", "));
@@ -60,8 +60,8 @@ std::string describe_lack_of_proof(const Report& report) {
   }
   std::vector<std::string> kinds;
   std::map<std::string, std::int64_t> reasons;
-  for (const Kind kind : unproved_kinds(*report.proofs)) {
-    const Proof& proof = report.proofs->at(kind);
+  for (const Kind kind : unproved_kinds(*report.proof.by_kind)) {
+    const KindProof& proof = report.proof.by_kind->at(kind);
     kinds.push_back(describe_kind(kind, proof));
     for (const auto& [reason, count] : proof.others) reasons[reason] += count;
   }

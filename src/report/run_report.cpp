@@ -43,9 +43,9 @@ constexpr std::array kTitles = {"candidate", "verdict",  "compared",  "fail",
 TextTable::Row row_of(const CandidateReport& candidate) {
   TextTable::Row row = {candidate.name, std::string(name_of(candidate.verdict())), "-", "-", "-", "-", "-", "-"};
   if (!candidate.problem.empty()) return row;
-  const Counts& counts = candidate.report.counts;
+  const Counts& counts = candidate.report.totals.counts;
   const std::int64_t numbers[] = {counts.compared, counts.fail,      counts.missing,
-                                  counts.not_seen, counts.untrusted, candidate.report.waived};
+                                  counts.not_seen, counts.untrusted, candidate.report.totals.waived};
   for (std::size_t i = 0; i < std::size(numbers); ++i) row[2 + i] = fmt::format("{}", numbers[i]);
   return row;
 }
@@ -79,15 +79,15 @@ void add_waived(const CandidateReport& candidate, std::vector<DetailLine>& lines
 }
 
 void add_overrides(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
-  for (const OverrideUse& use : candidate.report.overrides) {
+  for (const OverrideUse& use : candidate.report.proof.overrides) {
     if (use.covered > 0) lines.push_back({fmt::format("{}: {}", candidate.name, describe(use))});
   }
 }
 
 // Where the module of the first root cause is.
 void add_source(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
-  if (candidate.report.roots.empty()) return;
-  const std::string source = text_of(candidate.report.roots.front().source);
+  if (candidate.report.explanation.roots.empty()) return;
+  const std::string source = text_of(candidate.report.explanation.roots.front().source);
   if (!source.empty()) lines.push_back({fmt::format("{}: {}", candidate.name, source)});
 }
 
@@ -114,7 +114,7 @@ std::vector<DetailLine> detail_lines(const RunReport& report) {
       lines.push_back({fmt::format("{}: {}", candidate.name, outcome_sentence(candidate))});
     if (!candidate.problem.empty()) continue;
     add_source(candidate, lines);
-    lines.push_back({fmt::format("{}: all findings: {}", candidate.name, candidate.report.command_for_all), true});
+    lines.push_back({fmt::format("{}: all findings: {}", candidate.name, candidate.report.advice.all_findings), true});
   }
   for (const std::string& note : report.notes) lines.push_back({"note: " + note});
   return lines;
@@ -146,7 +146,7 @@ std::string escape_markdown(const std::string& text) {
 
 std::string markdown_row(const CandidateReport& candidate) {
   const TextTable::Row row = row_of(candidate);
-  const Finding* first = candidate.problem.empty() ? candidate.report.root_cause() : nullptr;
+  const Finding* first = candidate.problem.empty() ? candidate.report.first_wrong() : nullptr;
   std::string text =
       fmt::format("| {} | {} |", escape_markdown(row[0]), row[1] == "same" ? row[1] : "**" + row[1] + "**");
   for (std::size_t i = 2; i < row.size(); ++i) text += fmt::format(" {} |", row[i]);

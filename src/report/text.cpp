@@ -83,9 +83,9 @@ bool belongs_to(const Finding& finding, const MissingGroup& group) {
 }
 
 const MissingGroup* group_of(const Report& report, const Finding& finding) {
-  const auto found = std::find_if(report.missing_groups.begin(), report.missing_groups.end(),
+  const auto found = std::find_if(report.totals.missing_groups.begin(), report.totals.missing_groups.end(),
                                   [&](const MissingGroup& group) { return belongs_to(finding, group); });
-  return found == report.missing_groups.end() ? nullptr : &*found;
+  return found == report.totals.missing_groups.end() ? nullptr : &*found;
 }
 
 // Returns the findings in the order of their rows: what decides the verdict first, and last what a note sums up.
@@ -131,7 +131,7 @@ std::string table_of(const std::vector<TextTable::Row>& rows) {
 }
 
 std::string describe_first(const Report& report, const TextStyle& style) {
-  const Finding* first = report.root_cause();
+  const Finding* first = report.first_wrong();
   if (first == nullptr) return "";
   if (const MissingGroup* group = group_of(report, *first)) return paragraph("first missing", describe(*group), style);
   if (first->id.name.empty()) return paragraph("first", first->message, style);
@@ -139,21 +139,22 @@ std::string describe_first(const Report& report, const TextStyle& style) {
   const std::string id = to_string(first->id);
   std::string_view what = first->message;
   if (what.starts_with(id + ": ")) what.remove_prefix(id.size() + 2);
-  const bool cause_says_it = !report.roots.empty() && report.roots.front().sentence.find(what) != std::string::npos;
+  const bool cause_says_it =
+      !report.explanation.roots.empty() && report.explanation.roots.front().sentence.find(what) != std::string::npos;
   return paragraph(first->verdict == Verdict::kMissing ? "first missing tensor" : "first wrong tensor", id, style) +
          (cause_says_it ? "" : indented(std::string(what), style));
 }
 
 std::string describe_second_run(const Report& report, const TextStyle& style) {
-  if (!report.wrong_in_second_run) return "";
-  const std::int64_t wrong = report.counts.fail + report.counts.missing;
+  if (!report.explanation.wrong_in_second_run) return "";
+  const std::int64_t wrong = report.totals.counts.fail + report.totals.counts.missing;
   const char* const nothing =
-      *report.wrong_in_second_run > 0
+      *report.explanation.wrong_in_second_run > 0
           ? ""
           : ": no module is wrong by itself; the error needs values that only the run makes, or grows out of rounding";
-  return paragraph("second run, modules given the reference's values",
-                   fmt::format("{} of {} wrong tensors are left{}", *report.wrong_in_second_run, wrong, nothing),
-                   style);
+  return paragraph(
+      "second run, modules given the reference's values",
+      fmt::format("{} of {} wrong tensors are left{}", *report.explanation.wrong_in_second_run, wrong, nothing), style);
 }
 
 std::string describe_root(const RootCause& root, bool is_first, const TextStyle& style) {
@@ -173,12 +174,13 @@ std::string describe_root(const RootCause& root, bool is_first, const TextStyle&
 std::string describe_roots(const Report& report, std::size_t most, const TextStyle& style) {
   std::string text;
   std::size_t shown = 0;
-  for (const RootCause& root : report.roots) {
+  for (const RootCause& root : report.explanation.roots) {
     if (!root.examined || shown == most) continue;
     if (shown == 1) text += painted("also wrong, and not because of it:", Color::kLabel, style.color) + "\n";
     text += describe_root(root, shown++ == 0, style);
   }
-  if (report.roots.size() > shown) text += fmt::format("  ... and {} more\n", report.roots.size() - shown);
+  if (report.explanation.roots.size() > shown)
+    text += fmt::format("  ... and {} more\n", report.explanation.roots.size() - shown);
   return text;
 }
 
@@ -244,22 +246,23 @@ std::string describe_unproved(const Report& report, const TextStyle& style) {
 
 // Returns what the verdict leaves open; empty where nothing.
 std::string describe_open(const Report& report) {
-  if (report.counts.compared == 0 && report.counts.not_seen == 0) return "nothing could be compared";
+  if (report.totals.counts.compared == 0 && report.totals.counts.not_seen == 0) return "nothing could be compared";
   if (report.lacks_proof()) return describe_lack_of_proof(report);
   std::vector<std::string_view> kinds;
   for (const Kind kind : report.unseen_kinds()) kinds.push_back(name_of(kind));
   if (!kinds.empty()) {
-    return fmt::format("no {} passed, and {} tensors were not seen", fmt::join(kinds, ", no "), report.counts.not_seen);
+    return fmt::format("no {} passed, and {} tensors were not seen", fmt::join(kinds, ", no "),
+                       report.totals.counts.not_seen);
   }
-  if (report.counts.pass == 0) return "nothing trusted was compared";
-  return fmt::format("{} tensors were not seen (--strict)", report.counts.not_seen);
+  if (report.totals.counts.pass == 0) return "nothing trusted was compared";
+  return fmt::format("{} tensors were not seen (--strict)", report.totals.counts.not_seen);
 }
 
 // Returns why the verdict is not `same` if no tensor is wrong; empty if one is.
 std::string reason_without_finding(const Report& report) {
-  if (report.root_cause() != nullptr && report.counts.compared > 0) return "";
+  if (report.first_wrong() != nullptr && report.totals.counts.compared > 0) return "";
   if (report.verdict() == RunVerdict::kCouldNotLook) return describe_open(report);
-  if (report.counts.compared == 0) return "nothing could be compared";
+  if (report.totals.counts.compared == 0) return "nothing could be compared";
   if (report.lacks_tolerance()) return "the tolerance file does not list a tensor that differs";
   return "untrusted tensors count as failed (--strict)";
 }
@@ -267,9 +270,9 @@ std::string reason_without_finding(const Report& report) {
 // What a verdict of `same` does not say by that word alone.
 std::string reservations(const Report& report) {
   if (!report.same()) return "";
-  return fmt::format("{}{}{}", report.partial.empty() ? "" : ", of what both traces hold",
-                     report.sketched.empty() ? "" : ", as far as sketches show",
-                     report.unmeasured.empty() ? "" : ", within tolerances that were not measured");
+  return fmt::format("{}{}{}", report.runs.partial ? ", of what both traces hold" : "",
+                     report.runs.sketched ? ", as far as sketches show" : "",
+                     report.proof.unmeasured ? ", within tolerances that were not measured" : "");
 }
 
 std::string headline(const Report& report) {
@@ -283,8 +286,8 @@ std::string count_of(std::int64_t count, std::string_view what) {
 
 // Which optimizer steps were checked by themselves, and why others were not; empty where no trace says of any.
 std::string describe_steps(const Report& report) {
-  if (!report.steps) return "";
-  const StepCoverage& steps = *report.steps;
+  if (!report.totals.steps) return "";
+  const StepCoverage& steps = *report.totals.steps;
   std::vector<std::string_view> classes;
   for (const std::string& optimizer : steps.optimizers) classes.push_back(last_component(optimizer));
   std::string text =
@@ -304,17 +307,17 @@ std::string describe_steps(const Report& report) {
 }
 
 std::string totals(const Report& report) {
-  const Counts& counts = report.counts;
+  const Counts& counts = report.totals.counts;
   return fmt::format("{} compared: {} pass, {} fail, {} untrusted; {} missing{}{}\n", counts.compared, counts.pass,
                      counts.fail, counts.untrusted, counts.missing,
                      counts.not_seen > 0 ? fmt::format(", {} not seen", counts.not_seen) : "",
-                     report.waived > 0 ? fmt::format(", {} waived", report.waived) : "");
+                     report.totals.waived > 0 ? fmt::format(", {} waived", report.totals.waived) : "");
 }
 
 // One line for each override that covers a tensor.
 std::string describe_overrides(const Report& report) {
   std::string text;
-  for (const OverrideUse& use : report.overrides) {
+  for (const OverrideUse& use : report.proof.overrides) {
     if (use.covered > 0) text += printable(describe(use)) + "\n";
   }
   return text;
@@ -341,8 +344,8 @@ std::string verdict_of(const Report& report, const TextStyle& style) {
 
 std::string one_line(const Report& report, const TextStyle& style) {
   const std::string clause = report.same() ? "" : reason_without_finding(report);
-  const std::string sentence = report.root_cause() == nullptr ? clause : sentence_of(report);
-  return verdict_with(report, report.instead.empty() ? sentence : report.instead, style, std::string::npos);
+  const std::string sentence = report.first_wrong() == nullptr ? clause : sentence_of(report);
+  return verdict_with(report, report.advice.instead.value_or(sentence), style, std::string::npos);
 }
 
 // Commands are there to be copied: they stay whole.
@@ -352,9 +355,9 @@ std::string command_line(std::string_view label, const std::string& command, con
 
 // What to do before the findings are worth reading.
 std::string describe_instead(const Report& report, const TextStyle& style) {
-  std::string text = verdict_with(report, report.instead, style, style.width) + "\n";
-  if (!report.next_command.empty()) text += command_line("next", report.next_command, style);
-  return text + command_line("all findings", report.command_for_all, style);
+  std::string text = verdict_with(report, *report.advice.instead, style, style.width) + "\n";
+  if (report.advice.next) text += command_line("next", *report.advice.next, style);
+  return text + command_line("all findings", report.advice.all_findings, style);
 }
 
 std::string describe_findings(const Report& report, std::size_t most, const TextStyle& style) {
@@ -365,12 +368,12 @@ std::string describe_findings(const Report& report, std::size_t most, const Text
     text = painted("findings, wrong ones first, in order of execution:", Color::kLabel, style.color) + "\n";
     text += table_of(rows);
   }
-  if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.command_for_all));
+  if (left_out > 0) text += fmt::format("  ... and {} more: {}\n", left_out, printable(report.advice.all_findings));
   return text;
 }
 
 std::string describe_notes(const Report& report, std::size_t most, const TextStyle& style) {
-  std::string text = report.instead.empty() ? "" : paragraph("note", report.instead, style);
+  std::string text = report.advice.instead ? paragraph("note", *report.advice.instead, style) : "";
   const std::size_t shown = std::min(report.notes.size(), most);
   for (std::size_t i = 0; i < shown; ++i) text += paragraph("note", report.notes[i], style);
   if (report.notes.size() > shown) text += fmt::format("  ... and {} more: -v\n", report.notes.size() - shown);
@@ -380,25 +383,26 @@ std::string describe_notes(const Report& report, std::size_t most, const TextSty
 }  // namespace
 
 std::string sentence_of(const Report& report) {
-  const Finding* first = report.root_cause();
+  const Finding* first = report.first_wrong();
   if (first == nullptr) return headline(report);
   if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
   const bool known =
-      !report.roots.empty() && (report.wrong_in_second_run || &report.findings[report.roots[0].finding] == first);
-  return known ? report.roots[0].sentence : first->message;
+      !report.explanation.roots.empty() &&
+      (report.explanation.wrong_in_second_run || &report.findings[report.explanation.roots[0].finding] == first);
+  return known ? report.explanation.roots[0].sentence : first->message;
 }
 
 std::string to_text(const Report& report, const TextOptions& options) {
   const TextStyle& style = options.style;
   if (options.quiet) return one_line(report, style);
   std::string reserved;
-  for (const std::string* sentence : {&report.partial, &report.sketched, &report.unmeasured}) {
-    if (!sentence->empty()) reserved += lines_wrapped(printable(*sentence) + "\n", style);
+  for (const auto* sentence : {&report.runs.partial, &report.runs.sketched, &report.proof.unmeasured}) {
+    if (*sentence) reserved += lines_wrapped(printable(**sentence) + "\n", style);
   }
-  if (!report.instead.empty() && report.findings.size() > options.findings.value_or(kFewFindings)) {
+  if (report.advice.instead && report.findings.size() > options.findings.value_or(kFewFindings)) {
     return describe_instead(report, style) + reserved + "\n" + totals(report);
   }
-  const std::size_t most_roots = options.findings ? report.roots.size() : kMostRootsOfSummary;
+  const std::size_t most_roots = options.findings ? report.explanation.roots.size() : kMostRootsOfSummary;
   const std::string head = verdict_of(report, style) + reserved + describe_first(report, style) +
                            describe_second_run(report, style) + describe_roots(report, most_roots, style);
   std::string middle;
@@ -410,10 +414,11 @@ std::string to_text(const Report& report, const TextOptions& options) {
     add(describe_unproved(report, style));
   }
   add(describe_notes(report, options.findings ? report.notes.size() + 1 : kMostNotesOfSummary, style));
-  if (!options.findings && !report.next_command.empty()) add(command_line("next", report.next_command, style));
-  const std::string proof = report.proofs ? fmt::format("proof: {}{}\n", describe_proof(*report.proofs),
-                                                        report.unmeasured.empty() ? "" : ", by what was not measured")
-                                          : "";
+  if (!options.findings && report.advice.next) add(command_line("next", *report.advice.next, style));
+  const std::string proof = report.proof.by_kind
+                                ? fmt::format("proof: {}{}\n", describe_proof(*report.proof.by_kind),
+                                              report.proof.unmeasured ? ", by what was not measured" : "")
+                                : "";
   const std::string tail = describe_overrides(report) + describe_steps(report) + proof + totals(report);
   return head + middle + (middle.empty() ? "" : "\n") + lines_wrapped(tail, style);
 }

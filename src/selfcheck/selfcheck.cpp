@@ -101,9 +101,9 @@ Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
                [&](const Finding& finding) { return !is_not_seen(alignment, finding); });
   Report report;
   summarize_findings(std::move(findings), report);
-  if (steps.coverage.parameters > 0) report.steps = steps.coverage;
+  if (steps.coverage.parameters > 0) report.totals.steps = steps.coverage;
   if (!alignment.tensors.empty()) {
-    report.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
+    report.totals.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }
   report.notes.insert(report.notes.end(), linears_notes.begin(), linears_notes.end());
   report.notes.insert(report.notes.end(), attention_notes.begin(), attention_notes.end());

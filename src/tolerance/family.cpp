@@ -213,7 +213,7 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
   }
   Proofs proofs;
   for (const auto& [key, tolerance] : file.tensors) {
-    Proof& proof = proofs[key.first];
+    KindProof& proof = proofs[key.first];
     ++proof.compared;
     if (tolerance.allowed >= 1) {
       ++proof.others[std::string(name_of(Reason::kNoise))];
@@ -224,7 +224,7 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
     }
   }
   for (const Kind kind : unproved_kinds(proofs)) {
-    const Proof& proof = proofs.at(kind);
+    const KindProof& proof = proofs.at(kind);
     const auto noise = proof.others.find(std::string(name_of(Reason::kNoise)));
     if (noise == proof.others.end() || noise->second <= proof.compared - noise->second - proof.proved) continue;
     throw InputError(

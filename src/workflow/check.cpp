@@ -14,10 +14,10 @@
 #include <set>
 #include <span>
 
+#include "advice/advice.h"
 #include "align/aligned_trace.h"
 #include "base/error.h"
 #include "base/outcome.h"
-#include "diagnose/localization.h"
 #include "diagnose/root_causes.h"
 #include "diagnose/sources.h"
 #include "distribute/comparison.h"
@@ -65,6 +65,11 @@ std::string command_of(const CheckOptions& options) {
   return command;
 }
 
+// Returns the command line of its second run.
+std::string localize_command_of(const CheckOptions& options) {
+  return command_of(options).replace(0, std::string_view("ttrace check").size(), "ttrace localize");
+}
+
 // Adds the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
 void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector<std::string>& notes) {
   if (aligned.trace->world_size == 1) return;
@@ -75,13 +80,6 @@ void note_overrides(const ToleranceFile& tolerance, const Alignment& reference, 
   std::set<ToleranceKey> tensors;
   for (const auto& [id, tensor] : reference.tensors) tensors.emplace(id.kind, id.name);
   for (std::string& note : unused_overrides(tolerance, tensors)) notes.push_back(std::move(note));
-}
-
-std::vector<Difference> measure(const Matching& matching, const CheckOptions& options, Team& team) {
-  std::vector<TensorPair> pairs = matching.pairs;
-  pairs.insert(pairs.end(), matching.recomputed.begin(), matching.recomputed.end());
-  ProgressLine progress("comparing");
-  return compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
 }
 
 CheckRecord make_record(const CheckOptions& options, const Trace& reference, const Trace& candidate) {
@@ -105,7 +103,10 @@ struct LoadedRuns {
   // Both sides in the reference's names, where there is a correspondence. The alignments of `reference` and `candidate`
   // are then as they were recorded.
   std::optional<Translation> translation;
+  std::vector<std::string> notes;
 
+  bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
+  const ToleranceFile* tolerances() const { return tolerance ? &*tolerance : nullptr; }
   Alignment& compared_reference() { return translation ? translation->reference : reference.alignment; }
   Alignment& compared_candidate() { return translation ? translation->candidate : candidate.alignment; }
 };
@@ -125,7 +126,7 @@ Annotations annotations_of_reference(const CheckOptions& options, const Annotati
   return options.correspondence.empty() ? of_candidate : Annotations{};
 }
 
-LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
+LoadedRuns read_and_align(const CheckOptions& options, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
   std::future<ToleranceFile> tolerance;  // its YAML is read while the traces' indexes are
   if (!options.tolerance.empty() && !is_default) {
@@ -209,166 +210,116 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   return candidate.world_size == 1 || names_annotations(options.annotations) || says_mapping(candidate);
 }
 
-// True where ranks are missing, unfinished or there twice, which is said before anything else.
-bool has_broken_ranks(const Report& report) {
-  return std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-    return finding.reason == Reason::kMissingRank || finding.reason == Reason::kIncompleteRank ||
-           finding.reason == Reason::kDuplicateRank;
-  });
-}
-
-// The name of an initial parameter that is not the reference's, though every rank holds all of it: whatever annotations
-// say. Empty where there is none.
-std::string other_parameter(const Alignment& candidate, const Report& report) {
-  if (candidate.tensors.empty()) return "";
-  const std::int32_t first = candidate.tensors.begin()->first.iteration;
-  for (const Finding& finding : report.findings) {
-    if (finding.reason != Reason::kExceedsTolerance || finding.id.kind != Kind::kParam) continue;
-    const auto tensor = candidate.tensors.find(finding.id);
-    if (tensor == candidate.tensors.end() || finding.id.iteration != first) continue;
-    const std::vector<AxisPlacement>& placed = tensor->second.deduced;
-    const bool is_whole = std::all_of(placed.begin(), placed.end(), [](const AxisPlacement& axis) {
-      return axis.placement == Placement::kReplicate;
-    });
-    if (is_whole) return finding.id.name;
-  }
-  return "";
-}
-
-struct Lacking {
-  std::string what;     // empty: nothing
-  std::string command;  // that makes it
-};
-
-// What the check lacks, where findings would be about that alone.
-Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, const Report& report) {
-  if (report.verdict() != RunVerdict::kDifferent) return {};
-  const Trace &reference = *loaded.reference.trace, &candidate = *loaded.candidate.trace;
-  const std::int64_t wrong = report.counts.fail + report.counts.missing;
-  const std::int64_t tensors = report.counts.compared + report.counts.missing;
-  if (!is_mapping_known(options, candidate)) {
-    const std::string other = other_parameter(loaded.candidate.alignment, report);
-    const std::string or_else =
-        other.empty() ? ""
-                      : fmt::format(
-                            "; or the runs began with different parameters: {}, which every rank holds whole, is "
-                            "not the reference's",
-                            printable(other));
-    return {fmt::format("no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as "
-                        "their shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
-                        candidate.world_size, wrong, tensors, or_else),
-            fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(options.candidate),
-                        shell_word(options.reference))};
-  }
-  using Side = std::pair<const AlignedTrace*, const char*>;
-  for (const auto& [aligned, option] :
-       {Side{&loaded.candidate, "-a"}, Side{&loaded.reference, "--reference-annotations"}}) {
-    const std::string& axes = aligned->alignment.open_order;
-    if (!loaded.translation || axes.empty()) continue;
-    return {fmt::format(
-                "which micro-batches the ranks along {0} run is not known, and {1} of {2} tensors differ where they "
-                "interleave: of the integer inputs none that tells has a counterpart; write microbatches: {{order: "
-                "blocked}} or {{order: interleaved}} in the annotations ({3}), or a line for the model's inputs in {4}",
-                axes, wrong, tensors, option, options.correspondence),
-            ""};
-  }
-  const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-    return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
-  });
-  if (loaded.tolerance || !only_values) return {};
-  const std::string estimate =
-      fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(options.reference));
-  std::string what = fmt::format(
-      "no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` measures what "
-      "rounding does to each, a file for -t",
-      wrong, tensors);
-  const std::vector<std::string>& command = reference.provenance.command;
-  if (!command.empty()) return {std::move(what), fmt::format("{} -- {}", estimate, shell_line(command))};
-  // A block of a program, as `ttrace.record` leaves it, or values from elsewhere.
-  what +=
-      ", of further recordings of the reference, which no command makes: one more, and three perturbed ones "
-      "(`ttrace.record(..., perturb=1)` to 3)";
-  return {std::move(what), estimate + " --rerun again --perturbed perturbed-1 perturbed-2 perturbed-3"};
-}
-
-// Returns the command that looks closer at what differs: a second run, where the trace says how to make it and it would
-// tell something, or else the page. Empty where nothing differs.
-std::string closer_look(const CheckOptions& options, const Trace& candidate, const Report& report) {
-  if (report.verdict() != RunVerdict::kDifferent) return "";
-  std::string command = command_of(options);
-  const bool is_whole = options.iterations.empty();  // a second run is given what the first recorded, all of it
-  const bool has_roots = is_whole && !report.roots.empty() && !has_rewritten_modules(candidate);
-  if (!has_roots || candidate.provenance.command.empty() || !plan_second_run(report).modules) {
-    return command + " --html report.html";
-  }
-  return command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
-}
-
-}  // namespace
-
-Checked check(const CheckOptions& options) {
-  // load, align
-  Team alone;
-  Team& team = options.team == nullptr ? alone : *options.team;
-  LoadedRuns loaded = load_and_align(options, team);
+// Returns the runs as they are compared, or throws InputError where one cannot be.
+LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
+  LoadedRuns loaded = read_and_align(options, team);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
-  const std::vector<std::string> notes = collect_notes(loaded, options.annotations.settings);
+  loaded.notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
   if (!options.iterations.empty()) keep_iterations(reference, candidate, options.iterations);
+  return loaded;
+}
 
-  // merge, compare: in one pass over memory, because merging copies nothing.
-  const Matching matching = match(reference, candidate, narrower_kinds(loaded));
-  const std::vector<Difference> differences = measure(matching, options, team);
+struct Measured {
+  Matching matching;
+  std::vector<Difference> differences;  // of its pairs, and then of its recomputed ones
+};
+
+// Merges and compares in one pass over memory, because merging copies nothing.
+Measured measure(LoadedRuns& loaded, const CheckOptions& options, Team& team) {
+  Measured measured{match(loaded.compared_reference(), loaded.compared_candidate(), narrower_kinds(loaded)), {}};
+  const std::vector<TensorPair>& matched = measured.matching.pairs;
+  std::vector<TensorPair> pairs = matched;
+  pairs.insert(pairs.end(), measured.matching.recomputed.begin(), measured.matching.recomputed.end());
+  ProgressLine progress("comparing");
+  measured.differences = compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
   if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
-    widen_by_values(matching.pairs, std::span(differences).first(matching.pairs.size()), *loaded.tolerance);
+    widen_by_values(matched, std::span(measured.differences).first(matched.size()), *loaded.tolerance);
   }
+  return measured;
+}
 
-  // judge
-  const ToleranceFile* tolerance = loaded.tolerance ? &*loaded.tolerance : nullptr;
+Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Team& team) {
+  const auto& [matching, differences] = measured;
+  const ToleranceFile* tolerance = loaded.tolerances();
   const Replay replay = replay_with(team, options.threads);
   const JudgedSteps steps =
       judge_steps(loaded.reference, loaded.candidate, {matching, differences, tolerance, options.threads},
                   loaded.translation ? &loaded.translation->parameters : nullptr, &replay);
-  Report report = judge_all(reference, matching, differences, tolerance, {options.waivers, options.accept_overrides},
-                            steps.verdicts);
-  report.steps = steps.coverage;
+  Report report = judge_all(loaded.compared_reference(), matching, differences, tolerance,
+                            {options.waivers, options.accept_overrides}, steps.verdicts);
+  report.runs.reference = options.reference;
+  report.runs.candidate = options.candidate;
+  report.totals.steps = steps.coverage;
   report.notes.insert(report.notes.end(), steps.notes.begin(), steps.notes.end());
-  report.reference = options.reference;
-  report.candidate = options.candidate;
   report.strict = options.strict;
-  report.command_for_all = command_of(options) + " --all";
-  Lacking lacking = what_it_lacks(options, loaded, report);
-  if (!has_broken_ranks(report)) {
-    report.instead = std::move(lacking.what);
-    report.next_command = std::move(lacking.command);
-  } else if (!lacking.what.empty()) {
-    report.notes.push_back(std::move(lacking.what));
-  }
-  report.notes.insert(report.notes.end(), notes.begin(), notes.end());
+  return report;
+}
+
+// Returns for each finding the one that it follows from.
+std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& report) {
   const Trace& trace = *loaded.candidate.trace;
-  note_swapped(*loaded.reference.trace, trace, report);
-  if (!loaded.annotations.guesses.empty() && !report.same() && !loaded.translation) {
-    for (std::string& note : notes_of_guesses(options.annotations, reference, trace, tolerance, report)) {
+  Alignment& candidate = loaded.compared_candidate();
+  auto follows_from = add_root_causes(
+      report, {loaded.compared_reference(), candidate, trace.mesh, loaded.annotations.tied, loaded.is_rewritten()});
+  add_sources(report, candidate, trace);
+  return follows_from;
+}
+
+// Says what to do next, and what people should know of the runs.
+void advise(LoadedRuns& loaded, const CheckOptions& options, Report& report) {
+  const Trace& candidate = *loaded.candidate.trace;
+  const bool is_whole = options.iterations.empty();  // a second run is given what the first recorded, all of it
+  add_advice({loaded.reference, loaded.candidate, is_mapping_known(options, candidate), loaded.tolerance.has_value(),
+              options.correspondence, command_of(options),
+              is_whole ? std::optional(localize_command_of(options)) : std::nullopt},
+             report);
+  report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
+  note_swapped(*loaded.reference.trace, candidate, report);
+  if (loaded.translation) {
+    add_translation(*loaded.translation, report);
+  } else if (!loaded.annotations.guesses.empty() && !report.same()) {
+    for (std::string& note :
+         notes_of_guesses(options.annotations, loaded.reference.alignment, candidate, loaded.tolerances(), report)) {
       report.notes.push_back(std::move(note));
     }
   }
+}
+
+// Returns what a page shows beside the report.
+PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Report& report) {
   PageFacts page;
-  page.follows_from = add_root_causes(
-      report, {reference, candidate, trace.mesh, loaded.annotations.tied, has_rewritten_modules(trace)});
-  add_sources(report, candidate, trace);
-  if (report.next_command.empty()) report.next_command = closer_look(options, trace, report);
   page.command = command_of(options);
-  if (loaded.translation) add_translation(*loaded.translation, report);
   page.reference = facts_of(*loaded.reference.trace, options.reference);
-  page.candidate = facts_of(trace, options.candidate);
-  if (tolerance != nullptr) page.tolerance = facts_of(*tolerance);
-  if (options.pictures) page.pictures = depict(report, reference, candidate);
+  page.candidate = facts_of(*loaded.candidate.trace, options.candidate);
+  if (loaded.tolerance) page.tolerance = facts_of(*loaded.tolerance);
+  if (options.pictures) page.pictures = depict(report, loaded.compared_reference(), loaded.compared_candidate());
+  return page;
+}
+
+}  // namespace
+
+Checked check(const CheckOptions& options) {
+  Team alone;
+  Team& team = options.team == nullptr ? alone : *options.team;
+  LoadedRuns loaded = load_and_align(options, team);
+  // Alignments are not changed any more: which tensors are compared, and where each of their elements lies.
+  const Measured measured = measure(loaded, options, team);
+  // Differences and tolerances are not changed any more.
+  Report report = judge(loaded, measured, options, team);
+  // The verdicts of tensors, and their order, are not changed any more.
+  auto follows_from = explain(loaded, report);
+  // The roots and their sentences are not changed any more.
+  advise(loaded, options, report);
+  // The report is not changed any more.
+  PageFacts page = page_facts(loaded, options, report);
+  page.follows_from = std::move(follows_from);
   require_unchanged_files();
-  return {std::move(report), make_record(options, *loaded.reference.trace, trace), std::move(page)};
+  return {std::move(report), make_record(options, *loaded.reference.trace, *loaded.candidate.trace), std::move(page)};
 }
 
 }  // namespace ttrace

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 // themselves.
 std::set<std::string> modules_on_ranks(const Alignment& alignment, const Report& report) {
   std::set<std::string> modules;
-  for (const RootCause& root : report.roots) {
+  for (const RootCause& root : report.explanation.roots) {
     const auto tensor = alignment.tensors.find(report.findings[root.finding].id);
     if (!root.examined || tensor == alignment.tensors.end()) continue;
     for (const Piece& piece : tensor->second.pieces()) {
@@ -92,7 +92,7 @@ CloserLook plan_closer_look(const CheckOptions& check, const Report& first, cons
 }
 
 void add_closer_look(Report& report, const Report& closer) {
-  for (RootCause& root : report.roots) {
+  for (RootCause& root : report.explanation.roots) {
     Finding& finding = report.findings[root.finding];
     const auto whole = std::find_if(closer.findings.begin(), closer.findings.end(), [&](const Finding& other) {
       return other.id == finding.id && other.verdict == Verdict::kFail && other.difference;
@@ -100,10 +100,10 @@ void add_closer_look(Report& report, const Report& closer) {
     if (!root.examined || !finding.difference || !finding.difference->sketch || whole == closer.findings.end())
       continue;
     finding = *whole;
-    const auto again = std::find_if(closer.roots.begin(), closer.roots.end(), [&](const RootCause& other) {
-      return closer.findings[other.finding].id == finding.id;
-    });
-    if (again == closer.roots.end() || !again->diagnosis) continue;
+    const auto again =
+        std::find_if(closer.explanation.roots.begin(), closer.explanation.roots.end(),
+                     [&](const RootCause& other) { return closer.findings[other.finding].id == finding.id; });
+    if (again == closer.explanation.roots.end() || !again->diagnosis) continue;
     root.diagnosis = again->diagnosis;
     root.residual = again->residual;
     root.sentence = again->sentence;

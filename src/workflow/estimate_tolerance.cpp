@@ -61,14 +61,14 @@ Matching match_run(const AlignedTrace& reference, const AlignedTrace& run, const
 }
 
 // The runs that the estimate comes from, in memory.
-struct Runs {
+struct AlignedRuns {
   AlignedTrace reference;
   std::vector<AlignedTrace> others;  // the perturbed ones, then the rerun if there is one
   std::vector<Matching> matchings;   // owns the rows that pairs of routed tokens share
   std::vector<RunDifferences> differences;
 };
 
-RunDifferences measure_run(Runs& runs, std::size_t i, std::string_view role, const Annotations& annotations,
+RunDifferences measure_run(AlignedRuns& runs, std::size_t i, std::string_view role, const Annotations& annotations,
                            Team& team) {
   const AlignedTrace& run = runs.others[i];
   const std::string directory = run.trace->directory.string();
@@ -104,7 +104,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   const EstimateOptions estimate_options{options.margin, compute_dtype_of(reference), identity.estimator};
 
   const Annotations annotations = load_annotations(options.annotations, reference);
-  Runs runs;
+  AlignedRuns runs;
   runs.reference = align_whole(std::move(reference), annotations);
   const ModelLayout layout = layout_of(runs.reference.alignment);
   for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));

@@ -47,8 +47,8 @@ void add_second_run(Report& report, const CheckOptions& check, const std::filesy
   CheckOptions again = check;
   again.candidate = trace.string();
   add_second_run(report, ttrace::check(again).report);
-  report.instead.clear();  // which modules are wrong by themselves is worth reading
-  report.next_command.clear();
+  report.advice.instead.reset();  // which modules are wrong by themselves is worth reading
+  report.advice.next.reset();
 }
 
 }  // namespace ttrace

@@ -80,7 +80,7 @@ Outcome fuzz_report(std::string_view bytes) {
   }
   Report report = test::report_of(findings, 1);
   report.notes.push_back(input.ConsumeRemainingBytesAsString());
-  report.candidate = report.reference = names.empty() ? "x" : names[0];
+  report.runs.candidate = report.runs.reference = names.empty() ? "x" : names[0];
 
   check_text(to_text(report, {}));
   check_text(to_text(report, {10}));

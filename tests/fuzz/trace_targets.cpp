@@ -127,7 +127,7 @@ std::string difference_of(const std::map<Identity, Content>& before, const std::
 
 // How many tensors a report says were not compared: a statement in the trace may be of any number of them.
 std::int64_t not_compared(const Report& report) {
-  return report.counts.not_seen > 0 ? std::numeric_limits<std::int64_t>::max() : report.waived;
+  return report.totals.counts.not_seen > 0 ? std::numeric_limits<std::int64_t>::max() : report.totals.waived;
 }
 
 std::string forge(const Original& original, FuzzedDataProvider& input, const Original& other) {

@@ -23,6 +23,7 @@ ALLOWED = {
     "judge": {"tolerance"},
     "step": {"judge"},
     "diagnose": {"judge"},
+    "advice": {"diagnose", "host"},
     "annotate": {"correspond", "judge", "text"},
     "abft": {"numeric"},
     "selfcheck": {"abft", "step"},
@@ -38,7 +39,7 @@ ALLOWED = {
     "record": {"format", "sketch"},
     "capi": {"load", "record"},
     "inspect": {"annotate", "load"},
-    "workflow": {"distribute", "page", "record"},
+    "workflow": {"advice", "distribute", "page", "record"},
     "cli": {"inspect", "selfcheck", "workflow"},
     "bindings": {"inspect", "workflow"},
 }

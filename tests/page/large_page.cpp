@@ -103,8 +103,8 @@ int main(int count, char** words) {
   } else {
     add_findings(report, random);
   }
-  report.counts.fail = report.counts.compared = static_cast<std::int64_t>(report.findings.size());
-  report.roots.emplace_back().sentence = report.findings[0].message;
+  report.totals.counts.fail = report.totals.counts.compared = static_cast<std::int64_t>(report.findings.size());
+  report.explanation.roots.emplace_back().sentence = report.findings[0].message;
   facts.follows_from.assign(report.findings.size(), 0);
   facts.tolerance.emplace();
   for (std::size_t i = 0; i < report.findings.size(); ++i) {

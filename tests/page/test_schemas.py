@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import runpy
 
 import jsonschema
 import pytest
@@ -25,6 +26,13 @@ def test_the_schemas_are_schemas():
     assert set(SCHEMAS) == {"ttrace-report-5.json", "ttrace-run-4.json"}
 
 
+def test_what_is_made_of_the_description_of_the_report_is_up_to_date():
+    made = runpy.run_path(str(ROOT / "tools/report_types/__main__.py"))["files"]()
+    assert len(made) == 4
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path}: run tools/report_types"
+
+
 CANDIDATES = {
     "same": (training_run(), 0),
     "a wrong half": (wrong_half(), 1),
@@ -43,6 +51,7 @@ def test_a_report_is_what_its_schema_says(ttrace, name):
     validate(report, "ttrace-report-5.json")
     with pytest.raises(jsonschema.ValidationError):
         validate({**report, "verdict": "maybe"}, "ttrace-report-5.json")
+    assert report["first_wrong"] == report["root_cause"]
 
 
 def test_the_report_of_a_run_holds_the_reports_of_its_candidates(ttrace):

@@ -60,15 +60,16 @@ def test_a_report_is_what_check_writes_as_json(traces, make):
     for absent in ("optimizer_steps", "partial", "sketched", "unmeasured", "without_counterpart"):
         values.setdefault(absent, None)
     fields = {field.name.rstrip("_") for field in dataclasses.fields(ttrace.Finding)}
-    if values["root_cause"]:  # the first root's diagnosis is there as well
-        values["root_cause"] = {name: value for name, value in values["root_cause"].items() if name in fields}
+    for name in ("first_wrong", "root_cause"):
+        if values[name]:  # the first root's diagnosis is there as well
+            values[name] = {member: value for member, value in values[name].items() if member in fields}
     assert as_json(report) == values
 
 
 def test_findings_have_what_was_measured(traces):
     report = ttrace.check("candidate", "reference", **OPTIONS)
     assert (report.same, report.verdict, len(report.findings)) == (False, "different", 2)
-    assert report.root_cause == report.findings[0]
+    assert report.first_wrong == report.root_cause == report.findings[0]
     worst = report.findings[0].worst
     assert (worst.index, worst.reference, worst.candidate) == ((3, 5), 23, 46)
     assert report.roots[0].diagnosis == "uniform-factor"

@@ -58,12 +58,12 @@ inline Finding missing_rank() {
 // With `passed` tensors of the name `same`.
 inline Report report_of(std::vector<Finding> findings, std::int64_t passed) {
   Report report;
-  report.reference = "runs/reference";
-  report.candidate = "runs/candidate";
-  report.command_for_all = "ttrace check --all";
+  report.runs.reference = "runs/reference";
+  report.runs.candidate = "runs/candidate";
+  report.advice.all_findings = "ttrace check --all";
   const auto count = [&](const TensorId& id, Verdict verdict) {
-    report.counts.add(verdict);
-    if (!id.name.empty()) report.by_name[{id.name, id.kind}].add(verdict);
+    report.totals.counts.add(verdict);
+    if (!id.name.empty()) report.totals.by_name[{id.name, id.kind}].add(verdict);
   };
   for (std::int64_t i = 0; i < passed; ++i) count(tensor_id(Kind::kOutput, "same", 0), Verdict::kPass);
   for (const Finding& one : findings) count(one.id, one.verdict);

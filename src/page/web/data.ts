@@ -1,28 +1,11 @@
 // The report that the page carries: src/page/html.cpp writes it.
 
 import type { History } from "./history";
+import type { Counts, Report as JsonReport, Root as ReportRoot } from "./report";
 
-export interface Root {
-  name: string;
-  kind: string;
-  iteration: number;
-  microbatch: number | null;
-  pass: string;
-  module: string;
-  repeated: number;
-  alike: string[];
-  explained: number;
-  diagnosis: string | null;
-  diagnosis_residual: number | null;
-  sentence: string;
-  standing: string | null;
-  source: { forward: CodeLine | null; call: CodeLine | null };
+// A root's row of the table stands beside it.
+export interface Root extends ReportRoot {
   row: number;
-}
-
-export interface CodeLine {
-  file: string;
-  line: number;
 }
 
 export interface Axis {
@@ -96,60 +79,12 @@ export interface Picture {
   worst?: Worst[];
 }
 
-export interface Proof {
-  compared: number;
-  proved: number;
-  others: Record<string, number>;
-  enough: boolean;
-}
-
-export interface Override {
-  where: string;
-  pattern: string;
-  kind: string | null;
-  allowed: number | null;
-  reason: string;
-  covered: number;
-  excused: number;
-}
-
-export interface Steps {
-  parameters: number;
-  parameters_checked: number;
-  iterations: number[];
-  optimizers: string[];
-  not_checkable: Record<string, number>;
-}
-
-export interface Counts {
-  compared: number;
-  pass: number;
-  fail: number;
-  untrusted: number;
-  missing: number;
-  not_seen: number;
-}
-
-export interface Report {
-  verdict: "same" | "different" | "could-not-look";
+// What the page does not read of the JSON report is not in it: the findings are in its table.
+export interface Report extends Omit<JsonReport, "schema" | "first_wrong" | "root_cause" | "findings" | "roots"> {
   sentence: string;
   command: string;
-  strict: boolean;
-  reference: string;
-  candidate: string;
-  counts: Counts;
-  waived: number;
-  placed_by_shape: number;
-  coverage: number | null;
-  proof: Record<string, Proof> | null;
-  overrides: Override[];
-  partial?: string; // of a trace that holds less by design
-  instead: string | null;
   roots: Root[];
   roots_left_out: number;
-  wrong_in_second_run: number | null;
-  optimizer_steps?: Steps;
-  notes: string[];
   reference_run?: Run;
   candidate_run?: Run;
   tolerance?: Tolerance;

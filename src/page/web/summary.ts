@@ -1,5 +1,6 @@
 // The verdict, the root causes, and what was compared.
-import type { CodeLine, Report, Root, Run, Table } from "./data";
+import type { Report, Root, Run, Table } from "./data";
+import type { SourceLine } from "./report";
 import { clip, code, commandLine, el, lazyDetails, table as tableOf } from "./dom";
 import { meshPicture } from "./mesh";
 import { count, plural, short } from "./numbers";
@@ -40,7 +41,7 @@ function countsLine(report: Report): HTMLElement {
 // Where the root's module is computed and called, in the program's source.
 function sourceOf(root: Root): HTMLElement | null {
   const { forward, call } = root.source;
-  const at = (line: CodeLine) => el("code", {}, `${clip(line.file, 200)}:${line.line}`);
+  const at = (line: SourceLine) => el("code", {}, `${clip(line.file, 200)}:${line.line}`);
   if (!forward && !call) return null;
   return el("p", { class: "source" }, forward ? ["in ", at(forward)] : [], forward && call ? ", " : "", call ? ["called at ", at(call)] : []);
 }

@@ -28,19 +28,8 @@ except ImportError as error:
 from . import _installation, testing
 from .recorder import Recorder, is_collected
 from .recording import record
-from .reports import (
-    Counts,
-    Finding,
-    OptimizerSteps,
-    Override,
-    Proof,
-    Report,
-    Root,
-    Statistic,
-    Worst,
-    check,
-    estimate_tolerance,
-)
+from .report_types import Counts, Finding, OptimizerSteps, Override, Proof, Root, Statistic, Worst
+from .reports import Report, check, estimate_tolerance
 from .traces import Piece, Tensor, Trace, open
 
 __version__ = version

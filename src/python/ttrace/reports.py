@@ -1,177 +1,24 @@
 """Checks, and their reports as values of Python: what `ttrace check --json` writes, field by field."""
 
+import dataclasses
+import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from . import _core
+from . import _core, report_types
+from .report_types import Finding
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The element of a tensor that differs most."""
-
-    index: tuple[int, ...]  # in the logical tensor
-    rank: int  # of the candidate, which holds it
-    local_index: tuple[int, ...]  # there
-    reference: float | None
-    candidate: float | None
-    abs: float | None
-
-
-@dataclass(frozen=True)
-class Statistic:
-    measured: float | None
-    allowed: float | None
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A tensor, its verdict and its reason; or, without name, kind and the like, a finding about ranks."""
-
-    name: str
-    kind: str | None
-    iteration: int | None
-    microbatch: int | None
-    pass_: str | None  # "forward" or "recompute"
-    verdict: str  # pass, fail, untrusted, missing, not-seen
-    reason: str
-    rel_err: float | None
-    allowed: float | None
-    ratio: float | None  # measured over allowed, of the statistic that exceeds its tolerance or else of rel_err
-    exceeded: str | None  # that statistic
-    statistics: Mapping[str, Statistic]  # beside rel_err: scale, row, element
-    worst: Worst | None
-    ranks: tuple[int, ...]  # of the candidate, that hold the error
-    message: str
-
-
-@dataclass(frozen=True)
-class SourceLine:
-    file: str  # relative to the top of the program's repository, where it lies in one
-    line: int
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a module is in the program's source, as far as the trace says it."""
-
-    forward: SourceLine | None
-    call: SourceLine | None
-
-
-@dataclass(frozen=True)
-class Root:
-    """A wrong tensor that nothing wrong explains, and what its error looks like."""
-
-    name: str
-    kind: str | None
-    iteration: int | None
-    microbatch: int | None
-    pass_: str | None
-    module: str
-    repeated: int  # in how many further micro-batches and iterations it is a root as well
-    alike: tuple[str, ...]  # further tensors that are roots of the same kind
-    explained: int  # how many wrong tensors follow from it
-    diagnosis: str | None
-    diagnosis_residual: float | None
-    sentence: str
-    standing: str | None  # what a second run says of it: confirmed, found, moved
-    source: Source  # of the module
-
-
-@dataclass(frozen=True)
-class Counts:
-    compared: int  # passed + fail + untrusted
-    passed: int  # in JSON `pass`, which is a word of Python's
-    fail: int
-    untrusted: int
-    missing: int
-    not_seen: int
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Of the floating-point tensors of one kind, how many prove something."""
-
-    compared: int
-    proved: int
-    others: Mapping[str, int]  # by reason
-    enough: bool
-
-
-@dataclass(frozen=True)
-class Override:
-    where: str
-    pattern: str
-    kind: str | None
-    allowed: float | None
-    reason: str
-    covered: int
-    excused: int
-
-
-@dataclass(frozen=True)
-class LoneTensors:
-    """Tensors of one implementation that the other has no counterpart of."""
-
-    tensors: int
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class WithoutCounterpart:
-    reference: LoneTensors
-    candidate: LoneTensors
-
-
-@dataclass(frozen=True)
-class OptimizerSteps:
-    parameters: int
-    parameters_checked: int
-    updates: int
-    updates_checked: int
-    copies_checked: int
-    iterations: tuple[int, ...]
-    optimizers: tuple[str, ...]
-    worst: float | None
-    updates_regressed: int
-    regressed_optimizers: tuple[str, ...]
-    worst_regressed: float | None
-    not_checkable: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Report:
+class Report(report_types.Report):
     """What a check has found. `str` of it is the text that `ttrace check` prints."""
 
-    verdict: str  # same, different, could-not-look
-    strict: bool
-    reference: str
-    candidate: str
-    counts: Counts
-    tests: int  # statistics that were held against tolerances
-    waived: int
-    placed_by_shape: int
-    coverage: float | None  # the share of the reference's tensors that were compared
-    proof: Mapping[str, Proof] | None  # by kind
-    overrides: tuple[Override, ...]
-    instead: str | None  # why the findings are not worth reading before something is done
-    next: str | None  # the command worth typing next
-    root_cause: Finding | None  # the first wrong one in execution order
-    roots: tuple[Root, ...]
-    wrong_in_second_run: int | None
-    optimizer_steps: OptimizerSteps | None  # None: the trace says nothing of an optimizer
-    findings: tuple[Finding, ...]  # every verdict but pass, in execution order
-    notes: tuple[str, ...]
-    _checked: _core.Checked = field(repr=False, compare=False)
-    without_counterpart: WithoutCounterpart | None = None  # None: no correspondence file
-    partial: str | None = None  # of a trace that holds less by design, a sentence that says what
-    sketched: str | None = None  # of tensors that were judged by their sketches, a sentence that says how many
-    unmeasured: str | None = None  # of tolerances that were not measured, a sentence that says what they are
+    _checked: _core.Checked = field(repr=False, compare=False, kw_only=True)
 
     @property
     def same(self) -> bool:
@@ -285,63 +132,41 @@ def estimate_tolerance(
 
 def findings_of(text: str) -> tuple[Finding, ...]:
     """Of a list in JSON."""
-    return tuple(_finding_of(values) for values in json.loads(text))
+    findings: tuple[Finding, ...] = _reader_of(tuple[Finding, ...])(json.loads(text))
+    return findings
 
 
-def _finding_of(values: dict[str, Any]) -> Finding:
-    worst = values["worst"]
-    if worst is not None:
-        worst = Worst(**{**worst, "index": tuple(worst["index"]), "local_index": tuple(worst["local_index"])})
-    statistics = {name: Statistic(**measured) for name, measured in values["statistics"].items()}
-    known = {**values, "worst": worst, "statistics": statistics, "ranks": tuple(values["ranks"])}
-    return Finding(pass_=known.pop("pass"), **known)
+_JSON_NAMES = {"pass_": "pass", "passed": "pass"}  # `pass` is a word of Python's
 
 
-def _root_of(values: dict[str, Any]) -> Root:
-    lines = {name: None if line is None else SourceLine(**line) for name, line in values["source"].items()}
-    known = {**values, "alike": tuple(values["alike"]), "source": Source(**lines)}
-    return Root(pass_=known.pop("pass"), **known)
+@functools.cache
+def _reader_of(hint: Any) -> Callable[[Any], Any]:
+    """Returns what makes a value of the type from JSON's."""
+    of_type, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if type(None) in arguments:
+        read = _reader_of(next(each for each in arguments if each is not type(None)))
+        return lambda value: None if value is None else read(value)
+    if of_type is tuple:
+        read_each = _reader_of(arguments[0])
+        return lambda values: tuple(read_each(value) for value in values)
+    if of_type is Mapping:
+        read_each = _reader_of(arguments[1])
+        return lambda values: {name: read_each(value) for name, value in values.items()}
+    if dataclasses.is_dataclass(hint):
+        members = _members_of(hint)
+        return lambda values: hint(**{name: read(values.get(known_as)) for name, known_as, read in members})
+    return lambda value: value
 
 
-def _steps_of(values: dict[str, Any] | None) -> OptimizerSteps | None:
-    if values is None:
-        return None
-    lists = {name: tuple(values[name]) for name in ("iterations", "optimizers", "regressed_optimizers")}
-    return OptimizerSteps(**{**values, **lists})
-
-
-def _root_cause_of(values: dict[str, Any] | None) -> Finding | None:
-    """In JSON the first root's diagnosis stands there, too."""
-    if values is None:
-        return None
-    return _finding_of({name: value for name, value in values.items() if name in _IN_JSON})
-
-
-def _without_counterpart_of(values: dict[str, Any] | None) -> WithoutCounterpart | None:
-    if values is None:
-        return None
-    return WithoutCounterpart(
-        **{side: LoneTensors(lone["tensors"], tuple(lone["names"])) for side, lone in values.items()}
-    )
-
-
-_IN_JSON = {name.rstrip("_") for name in Finding.__dataclass_fields__}
+def _members_of(type_of_report: Any) -> list[tuple[str, str, Callable[[Any], Any]]]:
+    """The members of a dataclass of `report_types`: name, name in JSON, reader."""
+    return [
+        (member.name, _JSON_NAMES.get(member.name, member.name), _reader_of(member.type))
+        for member in dataclasses.fields(type_of_report)
+    ]
 
 
 def _report_of(checked: _core.Checked) -> Report:
     values = json.loads(checked.json())
-    values.pop("schema")
-    counts, proof = values["counts"], values["proof"]
-    known = {
-        **values,
-        "counts": Counts(passed=counts.pop("pass"), **counts),
-        "proof": None if proof is None else {kind: Proof(**of_kind) for kind, of_kind in proof.items()},
-        "overrides": tuple(Override(**override) for override in values["overrides"]),
-        "root_cause": _root_cause_of(values["root_cause"]),
-        "roots": tuple(_root_of(root) for root in values["roots"]),
-        "optimizer_steps": _steps_of(values.get("optimizer_steps")),
-        "without_counterpart": _without_counterpart_of(values.get("without_counterpart")),
-        "findings": tuple(_finding_of(finding) for finding in values["findings"]),
-        "notes": tuple(values["notes"]),
-    }
-    return Report(_checked=checked, **known)
+    members = _members_of(report_types.Report)
+    return Report(_checked=checked, **{name: read(values.get(known_as)) for name, known_as, read in members})

@@ -65,8 +65,8 @@ TEST_CASE("parts that sum up to the reference's shape are placed without a rule"
   add_parts(candidate, kFcOutput, {2, 4}, "", "tp");
   const Report report = checked(reference, candidate, "");
   CHECK(report.same());
-  CHECK(report.counts.pass == 2);
-  CHECK(report.placed_by_shape == 2);
+  CHECK(report.totals.counts.pass == 2);
+  CHECK(report.totals.placed_by_shape == 2);
   const Alignment alignment = aligned_with(reference, candidate);
   CHECK(alignment.notes == std::vector<std::string>{"placed by their shapes, tp splits dimension 0: fc.weight param",
                                                     "placed by their shapes, tp splits dimension 1: fc output"});
@@ -163,7 +163,7 @@ TEST_CASE("shards that no contiguous split explains are not placed") {
   CHECK(report.findings[0].message ==
         "fc.weight param, iteration 0: the reference has float32 [5, 2], the candidate float32 [3, 2]; no rule places "
         "it, and no split over tp=2 makes its shards the reference's [5, 2]");
-  CHECK(checked(reference, candidate, "fc.weight: {tp: {dim: 0, unpadded: 5}}").counts.fail == 1);
+  CHECK(checked(reference, candidate, "fc.weight: {tp: {dim: 0, unpadded: 5}}").totals.counts.fail == 1);
 }
 
 TEST_CASE("a rule for sequence parallelism fits a program without it, where every shape says so") {

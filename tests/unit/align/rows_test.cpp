@@ -100,9 +100,9 @@ TEST_SUITE_BEGIN("align");
 TEST_CASE("tokens that were dispatched in another order, from another rank, are the same") {
   const Report report = judged(candidate({{1, 1, 2}, {0, 0, 1}}, {{0, 3, 4}, {1, 2, 3}}), 1e-6);
   CHECK(findings_in(report).empty());
-  CHECK(report.counts.pass == 4);  // two experts' inputs, the layer's input, the logits
-  CHECK(report.coverage == 1);
-  CHECK(report.waived == 2);  // the identities
+  CHECK(report.totals.counts.pass == 4);  // two experts' inputs, the layer's input, the logits
+  CHECK(report.totals.coverage == 1);
+  CHECK(report.totals.waived == 2);  // the identities
 }
 
 TEST_CASE("the tokens of a later micro-batch come after what its router made") {
@@ -259,8 +259,9 @@ TEST_CASE("without identities an expert's rows are the tokens that the sources' 
   const Report report =
       checked(routed_reference(), routed_candidate({1, 0}, {11, 12, 1, 2}, {12, 13, 14, 2, 3, 4}), kRoutedRules);
   CHECK(findings_in(report).empty());
-  CHECK(report.counts.pass == 10);  // in two micro-batches two experts' inputs, both at once, the layer's, the logits
-  CHECK(report.coverage == 1);
+  CHECK(report.totals.counts.pass ==
+        10);  // in two micro-batches two experts' inputs, both at once, the layer's, the logits
+  CHECK(report.totals.coverage == 1);
 }
 
 TEST_CASE("a row that is not the token which the router sent there is found at the expert") {
@@ -289,9 +290,9 @@ TEST_CASE("rows that nobody has told apart are not seen, and no failure") {
   };
   const Trace candidate = without_sources(routed_candidate({0, 1}, {1, 2, 11, 12}, {2, 3, 4, 12, 13, 14}));
   const Report report = checked(routed_reference(), candidate, kRoutedRules);
-  CHECK(report.counts.not_seen == 6);
-  CHECK(report.counts.fail + report.counts.missing == 0);
-  CHECK(report.counts.pass == 4);
+  CHECK(report.totals.counts.not_seen == 6);
+  CHECK(report.totals.counts.fail + report.totals.counts.missing == 0);
+  CHECK(report.totals.counts.pass == 4);
 }
 
 TEST_CASE("a router may say its choices as numbers, and without sources a rank's experts get its own tokens") {

@@ -91,7 +91,7 @@ TEST_SUITE_BEGIN("align");
 TEST_CASE("ranks that run slices of the reference's batch are the same program, without a line about it") {
   const Report report = checked(one_process(), sliced({0, 1}, {2, 3}), kScaledByDp);
   CHECK(findings_in(report).empty());
-  CHECK(report.counts.pass == 10);
+  CHECK(report.totals.counts.pass == 10);
   const Report declared =
       checked(one_process(), sliced({0, 1}, {2, 3}), "parallelism: {loss_scale: dp, microbatches: {order: slices}}");
   CHECK(declared.same());
@@ -114,7 +114,7 @@ TEST_CASE("an error in one slice is found in the tensor that has it") {
     CHECK(has(found[0], id.name.get() + " " + std::string(name_of(id.kind))));
   }
   // Without the scale that the program has, its loss and gradients are twice too large.
-  CHECK(checked(one_process(), sliced({0, 1}, {2, 3}), "").counts.fail == 5);
+  CHECK(checked(one_process(), sliced({0, 1}, {2, 3}), "").totals.counts.fail == 5);
 }
 
 TEST_CASE("samples that a sampler deals out in turns are found by the integer inputs") {
@@ -127,7 +127,7 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
   CHECK(checked(one_process(), sliced({0, 2}, {1, 3}),
                 "parallelism: {loss_scale: dp, microbatches: {order: slices, layout: contiguous}}")
             .counts.fail == 3);
-  CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).counts.fail == 3);
+  CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).totals.counts.fail == 3);
 }
 
 TEST_CASE("samples are found where the candidate's ranks give the model a further argument") {
@@ -135,7 +135,7 @@ TEST_CASE("samples are found where the candidate's ranks give the model a furthe
   for (RankTrace& rank : candidate.ranks) rank.entries.front().id.name = "(model):0";
   const Report report = checked(one_process(), candidate, kScaledByDp);
   CHECK(findings_in(report).empty());
-  CHECK(report.counts.pass == 10);
+  CHECK(report.totals.counts.pass == 10);
 }
 
 TEST_CASE("ranks that are given more samples than the reference run no slices, and a note says what is expected") {
@@ -238,9 +238,9 @@ TEST_CASE("a loss scale may count the micro-batches of a rank") {
     add_tensor(trace, static_cast<std::size_t>(m % 2), id, {}, {static_cast<float>(m + 1) * 4});
   }
   CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches*dp}").same());
-  CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches}").counts.fail == 4);
+  CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches}").totals.counts.fail == 4);
   CHECK(checked(one, trace, "parallelism: {loss_scale: 2*dp}").same());  // of one process 1, too
-  CHECK(checked(one, trace, "parallelism: {loss_scale: 3*dp}").counts.fail == 4);
+  CHECK(checked(one, trace, "parallelism: {loss_scale: 3*dp}").totals.counts.fail == 4);
 }
 
 TEST_CASE("the output of a loss module has the scale of the loss where it is the loss, and only there") {
@@ -271,7 +271,7 @@ TEST_CASE("the mean over an axis is the sum of its terms by their number") {
   add_tensor(trace, 0, loss, {}, {2});
   add_tensor(trace, 1, loss, {}, {4});
   CHECK(checked(one, trace, "lm loss: {scalar: {cp: mean}}").same());
-  CHECK(checked(one, trace, "lm loss: {scalar: {cp: partial}}").counts.fail == 1);
+  CHECK(checked(one, trace, "lm loss: {scalar: {cp: partial}}").totals.counts.fail == 1);
 }
 
 TEST_SUITE_END();

@@ -27,10 +27,10 @@ Values values_of(const std::string& key, const Shape& shape) {
   return values;
 }
 
-struct Runs {
+struct RecordedRuns {
   Trace reference = mesh_trace("", 1);
   Trace candidate;
-  explicit Runs(const std::string& mesh, std::int32_t world) : candidate(mesh_trace(mesh, world)) {}
+  explicit RecordedRuns(const std::string& mesh, std::int32_t world) : candidate(mesh_trace(mesh, world)) {}
 
   // Adds a tensor: the reference holds `values`, each rank of the candidate what `part` gives it.
   void add(const TensorId& id, const Shape& whole, const Values& values, const Shape& local,
@@ -44,10 +44,10 @@ struct Runs {
   Draft draft(const Annotations& given = {}) const { return propose_for({this}, given); }
 
   // Drafts for several candidates, of which each has the reference of the first.
-  static Draft propose_for(const std::vector<const Runs*>& all, const Annotations& given = {}) {
+  static Draft propose_for(const std::vector<const RecordedRuns*>& all, const Annotations& given = {}) {
     const Alignment aligned = align(all[0]->reference, given, {});
     std::vector<const Trace*> candidates;
-    for (const Runs* runs : all) candidates.push_back(&runs->candidate);
+    for (const RecordedRuns* runs : all) candidates.push_back(&runs->candidate);
     return propose(candidates, given, &aligned);
   }
 
@@ -82,7 +82,7 @@ std::string drafted_rule(const Draft& draft, const std::string& pattern, std::op
 TEST_SUITE_BEGIN("annotate");
 
 TEST_CASE("the dimension that a parameter is split in is certain when its parts make up the reference's") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Shape square = {4, 4};
   const Values fc1 = values_of("fc1", square), fc2 = values_of("fc2", square), norm = values_of("norm", {4});
   runs.add(tensor_id(Kind::kParam, "layers.0.fc1.weight"), square, fc1, {2, 4},
@@ -97,7 +97,7 @@ TEST_CASE("the dimension that a parameter is split in is certain when its parts 
 }
 
 TEST_CASE("which of two axes of one size splits a tensor is told by its values") {
-  Runs runs("tp=2,cp=2", 4);
+  RecordedRuns runs("tp=2,cp=2", 4);
   const Shape shape = {4, 2};
   const Values by_tp = values_of("a", shape), by_cp = values_of("b", shape);
   runs.add(tensor_id(Kind::kInput, "a", 0), shape, by_tp, {2, 2},
@@ -112,7 +112,7 @@ TEST_CASE("which of two axes of one size splits a tensor is told by its values")
 TEST_CASE("of two axes that split one dimension the outer one comes first") {
   for (const bool cp_is_outer : {true, false}) {
     CAPTURE(cp_is_outer);
-    Runs runs("tp=2,cp=2", 4);
+    RecordedRuns runs("tp=2,cp=2", 4);
     const Values values = values_of("x", {8, 2});
     runs.add(tensor_id(Kind::kInput, "x", 0), {8, 2}, values, {2, 2}, [&](Coordinates at) {
       return part_of_rows(values, cp_is_outer ? at["cp"] * 2 + at["tp"] : at["tp"] * 2 + at["cp"], 4);
@@ -128,17 +128,17 @@ TEST_CASE("where zeros say nothing there is nothing certain, and a gradient help
   const auto split = [](const Values& values) {
     return [&values](Coordinates at) { return part_of_rows(values, at["cp"], 2); };
   };
-  Runs alone("tp=2,cp=2", 4);
+  RecordedRuns alone("tp=2,cp=2", 4);
   alone.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
   CHECK(drafted_rule(alone.draft(), "fc.bias", std::nullopt) == "tp_dim: 0 (guess)");
-  Runs helped("tp=2,cp=2", 4);
+  RecordedRuns helped("tp=2,cp=2", 4);
   helped.add(tensor_id(Kind::kParam, "fc.bias"), shape, zeros, {2}, split(zeros));
   helped.add(tensor_id(Kind::kMainGrad, "fc.bias"), shape, gradient, {2}, split(gradient));
   CHECK(drafted_rule(helped.draft(), "fc.bias", std::nullopt) == "cp_dim: 0 (certain)");
 }
 
 TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt which one it is") {
-  Runs runs("tp=2/etp=1,ep=2", 2);
+  RecordedRuns runs("tp=2/etp=1,ep=2", 2);
   const Values experts = values_of("w", {4, 2}), norm = values_of("norm", {4});
   runs.add(tensor_id(Kind::kParam, "experts.weight"), {4, 2}, experts, {2, 2},
            [&](Coordinates at) { return part_of_rows(experts, at["ep"], 2); });
@@ -151,7 +151,7 @@ TEST_CASE("two factorings of the ranks that split a tensor alike leave a doubt w
 }
 
 TEST_CASE("an axis of another factoring of the ranks is certain where no other splits the tensor so") {
-  Runs runs("dp=4/ep=2,edp=2", 4);
+  RecordedRuns runs("dp=4/ep=2,edp=2", 4);
   const Values weight = values_of("w", {4, 2}), out = values_of("out", {4, 2});
   runs.add(tensor_id(Kind::kParam, "experts.weight"), {4, 2}, weight, {2, 2},
            [&](Coordinates at) { return part_of_rows(weight, at["ep"], 2); });
@@ -173,7 +173,7 @@ TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess 
     for (std::size_t i = 0; i < half.size(); ++i) half[i] *= at.at("tp") == 0 ? 0.25f : 0.75f;
     return half;
   };
-  Runs right("tp=2", 2);
+  RecordedRuns right("tp=2", 2);
   right.add(tensor_id(Kind::kParam, "norm.weight"), shape, values, shape, [&](const Coordinates&) { return values; });
   right.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
   right.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape,
@@ -181,7 +181,7 @@ TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess 
   CHECK(drafted_rule(right.draft(), "norm.weight", Kind::kParamGrad) == "tp: partial (certain)");
 
   // The bug: each rank keeps its own term. The draft must not make it fit.
-  Runs wrong("tp=2", 2);
+  RecordedRuns wrong("tp=2", 2);
   wrong.add(tensor_id(Kind::kParam, "norm.weight"), shape, values, shape, [&](const Coordinates&) { return values; });
   wrong.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), shape, gradient, shape, term);
   wrong.add(tensor_id(Kind::kMainGrad, "norm.weight"), shape, gradient, shape, term);
@@ -193,7 +193,7 @@ TEST_CASE("a sum is certain when the optimizer's gradient is whole, and a guess 
 }
 
 TEST_CASE("an output that its ranks hold terms of is a guess: a forgotten sum looks the same") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values whole = values_of("out", {4, 2});
   runs.add(tensor_id(Kind::kOutput, "proj", 0), {4, 2}, whole, {4, 2}, [&](const Coordinates& at) {
     Values term = whole;
@@ -214,7 +214,7 @@ TEST_CASE("what a module sends back shows a sum only where all ranks hold the sa
   };
   for (const bool made : {true, false}) {
     CAPTURE(made);
-    Runs runs("tp=2", 2);
+    RecordedRuns runs("tp=2", 2);
     runs.add(tensor_id(Kind::kGradOutput, "norm", 0), {4, 2}, whole, {4, 2},
              [&](const Coordinates& at) { return times(at.at("tp") == 0 ? 0.45f : 0.65f); });
     runs.add(tensor_id(Kind::kGradInput, "norm", 0), {4, 2}, whole, {4, 2},
@@ -225,7 +225,7 @@ TEST_CASE("what a module sends back shows a sum only where all ranks hold the sa
 }
 
 TEST_CASE("what is far from the reference in every way is guessed from its shape") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values whole = values_of("right", {4, 2}), other = values_of("wrong", {4, 2});
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, whole, {2, 2},
            [&](Coordinates at) { return part_of_rows(other, at["tp"], 2); });
@@ -233,7 +233,7 @@ TEST_CASE("what is far from the reference in every way is guessed from its shape
 }
 
 TEST_CASE("shapes that nothing explains leave a remark and no rule") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values whole = values_of("right", {5}), part = values_of("part", {2});
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {5}, whole, {2}, [&](const Coordinates&) { return part; });
   const Draft draft = runs.draft();
@@ -254,7 +254,7 @@ TEST_CASE("a layout that is registered is tried, and one that comes to the same 
     return layout;
   };
   register_layout("test-by-ones", {by_ones, {}});
-  Runs runs("cp=2", 2);
+  RecordedRuns runs("cp=2", 2);
   const Values values = values_of("x", {8});
   runs.add(tensor_id(Kind::kInput, "striped", 0), {8}, values, {4},
            [&](Coordinates at) { return part_of_columns(values, 2, at["cp"], 2); });
@@ -267,7 +267,7 @@ TEST_CASE("a layout that is registered is tried, and one that comes to the same 
 }
 
 TEST_CASE("uneven parts are found out too") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values whole = values_of("w", {5, 2});
   add_tensor(runs.reference, 0, tensor_id(Kind::kParam, "fc.weight"), {5, 2}, whole);
   add_tensor(runs.candidate, 0, tensor_id(Kind::kParam, "fc.weight"), {3, 2}, {whole.begin(), whole.begin() + 6});
@@ -278,7 +278,7 @@ TEST_CASE("uneven parts are found out too") {
 TEST_CASE("the order of micro-batches is the one in which the inputs are the reference's") {
   for (const bool blocked : {false, true}) {
     CAPTURE(blocked);
-    Runs runs("dp=2", 2);
+    RecordedRuns runs("dp=2", 2);
     for (std::int32_t global = 0; global < 4; ++global) {
       const Values values = values_of("m" + std::to_string(global), {4});
       add_tensor(runs.reference, 0, tensor_id(Kind::kInput, "model", global), {4}, values);
@@ -296,7 +296,7 @@ TEST_CASE("the order of micro-batches is the one in which the inputs are the ref
 }
 
 TEST_CASE("layer numbers that stages share are local ones") {
-  Runs runs("pp=2", 2);
+  RecordedRuns runs("pp=2", 2);
   for (std::int32_t layer = 0; layer < 4; ++layer) {
     const Values values = values_of(std::to_string(layer), {4});
     add_tensor(runs.reference, 0, tensor_id(Kind::kParam, "layers." + std::to_string(layer) + ".weight"), {4}, values);
@@ -312,7 +312,7 @@ TEST_CASE("layer numbers that stages share are local ones") {
 }
 
 TEST_CASE("what flows between pipeline stages is no output of the model") {
-  Runs runs("pp=2", 2);
+  RecordedRuns runs("pp=2", 2);
   const Values hidden = values_of("hidden", {2, 4}), loss = values_of("loss", {3});
   for (std::int32_t layer = 0; layer < 2; ++layer) {
     const std::string name = "layers." + std::to_string(layer);
@@ -329,7 +329,7 @@ TEST_CASE("what flows between pipeline stages is no output of the model") {
 TEST_CASE("a factor that all activation gradients share is a loss scale, certain when main gradients lack it") {
   for (const bool averaged : {true, false}) {
     CAPTURE(averaged);
-    Runs runs("dp=2", 2);
+    RecordedRuns runs("dp=2", 2);
     for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
       for (std::int32_t m = 0; m < 2; ++m) {
         Values values = values_of(std::to_string(m) + std::string(name_of(kind)), {4});
@@ -362,7 +362,7 @@ TEST_CASE("a factor that all activation gradients share is a loss scale, certain
 }
 
 TEST_CASE("without a reference, equal bits replicate and what differs is not called certain") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values same = values_of("same", {4, 2}), whole = values_of("w", {8, 2}), bias = values_of("b", {8});
   const auto part_of = [](const Values& values) {
     return [&values](Coordinates at) { return part_of_rows(values, at["tp"], 2); };
@@ -382,7 +382,7 @@ TEST_CASE("without a reference, equal bits replicate and what differs is not cal
 }
 
 TEST_CASE("a draft keeps the annotations it starts from, and says nothing of what they place") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values a = values_of("a", {4}), b = values_of("b", {4});
   const auto part_of = [](const Values& values) {
     return [&values](Coordinates at) { return part_of_rows(values, at["tp"], 2); };
@@ -399,7 +399,7 @@ TEST_CASE("a draft keeps the annotations it starts from, and says nothing of wha
 }
 
 TEST_CASE("a pattern is the shortest that fits nothing else") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values a = values_of("a", {4});
   for (const std::string name :
        {"layers.0.attn.proj", "layers.1.attn.proj", "layers.0.mlp.proj", "mlp", "layers.0.mlp"}) {
@@ -416,7 +416,7 @@ TEST_CASE("a pattern is the shortest that fits nothing else") {
 }
 
 TEST_CASE("members of a module share a pattern where they lie alike") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values a = values_of("a", {4}), b = values_of("b", {4});
   const auto part = [&](Coordinates at) { return part_of_rows(a, at["tp"], 2); };
   runs.add(tensor_id(Kind::kInput, "attn", 0), {4}, a, {2}, part);
@@ -429,7 +429,7 @@ TEST_CASE("members of a module share a pattern where they lie alike") {
 }
 
 TEST_CASE("a member's name is not cut at its dots") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   const Values a = values_of("a", {4}), b = values_of("b", {4});
   const auto part = [&](Coordinates at) { return part_of_rows(a, at["tp"], 2); };
   for (const std::string module : {"loss", "model"}) {
@@ -444,14 +444,14 @@ TEST_CASE("a member's name is not cut at its dots") {
 }
 
 TEST_CASE("a draft names no axis that the trace lacks") {
-  Runs runs("dp=2", 2);
+  RecordedRuns runs("dp=2", 2);
   const Values w = values_of("w", {4});
   runs.add(tensor_id(Kind::kParam, "fc.weight"), {4}, w, {4}, [&](const Coordinates&) { return w; });
   CHECK(drafted_rule(runs.draft(), "fc.weight", std::nullopt) == "nothing");
 }
 
 TEST_CASE("a trace that lacks a rank is not drafted from") {
-  Runs runs("tp=2", 2);
+  RecordedRuns runs("tp=2", 2);
   runs.candidate.ranks.pop_back();
   CHECK_THROWS_WITH_AS(runs.draft_without_reference(),
                        "trace: rank 1 of 2 left no file in trace; expected a whole trace", InputError);
@@ -461,7 +461,7 @@ TEST_CASE("without a reference, ranks are held against each other on the factori
   const Values whole = values_of("b", {4});
   for (const std::string mesh : {"tp=2/etp=1,ep=2", "dp=4/ep=2,edp=2"}) {
     CAPTURE(mesh);
-    Runs runs(mesh, mesh[0] == 't' ? 2 : 4);
+    RecordedRuns runs(mesh, mesh[0] == 't' ? 2 : 4);
     runs.add(tensor_id(Kind::kParam, "experts.bias"), {4}, whole, {2},
              [&](Coordinates at) { return part_of_rows(whole, at["ep"], 2); });
     runs.add(tensor_id(Kind::kParam, "norm.weight"), {4}, whole, {4}, [&](const Coordinates&) { return whole; });
@@ -474,7 +474,7 @@ TEST_CASE("without a reference, ranks are held against each other on the factori
 
 TEST_CASE("a draft holds on a mesh with a further axis, which lies as the shapes say") {
   const Values out = values_of("out", {4, 8}), weight = values_of("w", {8, 8}), hidden = values_of("h", {4, 8});
-  const auto add_all = [&](Runs& runs) {
+  const auto add_all = [&](RecordedRuns& runs) {
     const auto along = [](Coordinates at, const char* axis) { return at.contains(axis) ? at[axis] : 0; };
     const std::int64_t cp = runs.candidate.world_size / 2;
     runs.add(tensor_id(Kind::kOutput, "fc", 0), {4, 8}, out, {4 / cp, 4}, [&](const Coordinates& at) {
@@ -485,7 +485,7 @@ TEST_CASE("a draft holds on a mesh with a further axis, which lies as the shapes
     runs.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
              [&](const Coordinates& at) { return part_of_rows(weight, at.at("tp"), 2); });
   };
-  Runs tp("tp=2", 2), both("tp=2,cp=2", 4);
+  RecordedRuns tp("tp=2", 2), both("tp=2,cp=2", 4);
   add_all(tp);
   add_all(both);
   const Draft draft = tp.draft();
@@ -506,12 +506,11 @@ TEST_CASE("a draft holds on a mesh with a further axis, which lies as the shapes
 
 TEST_CASE("a draft of several candidates says what each of them shows, and what it was seen on") {
   const Values weight = values_of("w", {8, 8});
-  Runs tp("tp=2", 2), dp("fsdp=2", 2);
+  RecordedRuns tp("tp=2", 2), dp("fsdp=2", 2);
   tp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
          [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
   dp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-         [&](const Coordinates& at) { return part_of_rows(weight, at.at("fsdp"), 2); });
-  const Draft draft = Runs::propose_for({&tp, &dp});
+struct RecordedRuns {
   CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "tp_dim: 1 (certain), fsdp_dim: 0 (certain)");
   CHECK(
       find(draft, "fc.weight", std::nullopt)->lines[0].why.starts_with("on A (tp=2): 1 tensor, rel_err 0; otherwise "));
@@ -521,12 +520,11 @@ TEST_CASE("a draft of several candidates says what each of them shows, and what 
 
 TEST_CASE("candidates that contradict each other are named, and no rule says either") {
   const Values weight = values_of("w", {8, 8});
-  Runs one("tp=2", 2), other("tp=2", 2);
+  RecordedRuns one("tp=2", 2), other("tp=2", 2);
   one.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
           [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
   other.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-            [&](const Coordinates& at) { return part_of_rows(weight, at.at("tp"), 2); });
-  const Draft draft = Runs::propose_for({&one, &other});
+struct RecordedRuns {
   CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "remark");
   const std::string remark = find(draft, "fc.weight", std::nullopt)->remarks[0];
   CHECK(remark.starts_with("candidates contradict each other: tp_dim: 1 on A (tp=2): "));
@@ -536,7 +534,7 @@ TEST_CASE("candidates that contradict each other are named, and no rule says eit
 
 TEST_CASE("what sequence parallelism splits is called sp, so that the rule holds without it") {
   const Values hidden = values_of("h", {6, 8}), gradient = values_of("g", {8}), weight = values_of("w", {8});
-  const auto add_all = [&](Runs& runs, bool sp, const std::string& tokens) {
+  const auto add_all = [&](RecordedRuns& runs, bool sp, const std::string& tokens) {
     const std::int64_t parts = sp ? 2 : 1;
     const auto rank_of = [sp](const Coordinates& at) { return sp ? at.at("tp") : 0; };
     if (!tokens.empty()) {
@@ -558,22 +556,22 @@ TEST_CASE("what sequence parallelism splits is called sp, so that the rule holds
              [&](const Coordinates&) { return gradient; });
   };
   SUBCASE("by the tokens: a sequence has six") {
-    Runs runs("tp=2,sp=tp", 2);
+    RecordedRuns runs("tp=2,sp=tp", 2);
     add_all(runs, true, "ids");
     const Draft draft = runs.draft();
     CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
     CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
   }
   SUBCASE("by a candidate without it") {
-    Runs with("tp=2,sp=tp", 2), without("tp=2", 2);
+    RecordedRuns with("tp=2,sp=tp", 2), without("tp=2", 2);
     add_all(with, true, "");
     add_all(without, false, "");
     CHECK(drafted_rule(with.draft(), "norm", Kind::kInput) == "tp_dim: 0 (certain)");
-    const Draft draft = Runs::propose_for({&with, &without});
+    const Draft draft = RecordedRuns::propose_for({&with, &without});
     CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
     CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
     const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
-    for (const Runs* runs : {&with, &without}) {
+    for (const RecordedRuns* runs : {&with, &without}) {
       const Alignment reference = align(runs->reference, annotations, {});
       CHECK(align(runs->candidate, annotations, layout_of(reference)).findings.empty());
     }
@@ -581,7 +579,7 @@ TEST_CASE("what sequence parallelism splits is called sp, so that the rule holds
 }
 
 TEST_CASE("a factor that fits several axes is the one that fits all candidates") {
-  const auto add_all = [](Runs& runs) {
+  const auto add_all = [](RecordedRuns& runs) {
     for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
       for (std::int32_t m = 0; m < 2; ++m) {
         Values values = values_of(std::to_string(m) + std::string(name_of(kind)), {4});
@@ -599,7 +597,7 @@ TEST_CASE("a factor that fits several axes is the one that fits all candidates")
     runs.add(tensor_id(Kind::kMainGrad, "mlp.weight"), {4}, gradient, {4},
              [&](const Coordinates&) { return gradient; });
   };
-  Runs both("tp=2,dp=2", 4), dp("dp=2", 2);
+  RecordedRuns both("tp=2,dp=2", 4), dp("dp=2", 2);
   add_all(both);
   add_all(dp);
   const DraftLine alone = both.draft().parallelism.back();
@@ -607,7 +605,7 @@ TEST_CASE("a factor that fits several axes is the one that fits all candidates")
   CHECK_FALSE(alone.certain);
   CHECK(alone.counts);  // by what it multiplies is certain, only not after which axis it is called
   CHECK(alone.why.ends_with("; tp is as much"));
-  const DraftLine together = Runs::propose_for({&both, &dp}).parallelism.back();
+  const DraftLine together = RecordedRuns::propose_for({&both, &dp}).parallelism.back();
   CHECK(together.text == "loss_scale: dp");
   CHECK(together.certain);
 }
@@ -615,7 +613,7 @@ TEST_CASE("a factor that fits several axes is the one that fits all candidates")
 TEST_CASE("a sum counts where the module around it shows that it is made") {
   for (const bool is_made : {true, false}) {
     CAPTURE(is_made);
-    Runs runs("tp=2", 2);
+    RecordedRuns runs("tp=2", 2);
     const Values out = values_of("out", {4, 2}), around = values_of("around", {4, 2});
     const auto term = [](const Values& values) {
       return [&values](const Coordinates& at) {
@@ -638,7 +636,7 @@ TEST_CASE("a sum counts where the module around it shows that it is made") {
 TEST_CASE("a sum counts where the next module gets the same tensor whole") {
   for (const bool is_made : {true, false}) {
     CAPTURE(is_made);
-    Runs runs("tp=2", 2);
+    RecordedRuns runs("tp=2", 2);
     const Values gradient = values_of("gradient", {4, 2});
     const auto term = [&](const Coordinates& at) {
       Values part = gradient;
@@ -655,7 +653,7 @@ TEST_CASE("a sum counts where the next module gets the same tensor whole") {
 }
 
 TEST_CASE("a parameter that two stages share is drafted as tied") {
-  Runs runs("pp=2", 2);
+  RecordedRuns runs("pp=2", 2);
   const Values before = values_of("before", {4}), after = values_of("after", {4});
   for (const auto& [kind, values] : {std::pair(Kind::kParam, before), std::pair(Kind::kParamAfter, after)}) {
     add_tensor(runs.reference, 0, tensor_id(kind, "embedding.weight"), {4}, values);

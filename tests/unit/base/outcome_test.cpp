@@ -22,9 +22,9 @@ TEST_SUITE_BEGIN("base");
 TEST_CASE("a run of which something was not seen is the same if others of that kind passed") {
   Report report = report_of({not_seen(Kind::kOutput, "mlp")}, 1);
   CHECK(report.verdict() == RunVerdict::kSame);
-  CHECK(report.counts.not_seen == 1);
-  CHECK(report.counts.compared == 1);
-  CHECK(report.counts.missing == 0);
+  CHECK(report.totals.counts.not_seen == 1);
+  CHECK(report.totals.counts.compared == 1);
+  CHECK(report.totals.counts.missing == 0);
   report.strict = true;
   CHECK(report.verdict() == RunVerdict::kCouldNotLook);
 }
@@ -51,7 +51,7 @@ TEST_CASE("a kind that a side does not hold by design is not asked for") {
 TEST_CASE("what is wrong makes a run different, whatever else was not seen") {
   Report report = report_of({not_seen(Kind::kParamGrad, "mlp.weight"), test::missing("norm")}, 5);
   CHECK(report.verdict() == RunVerdict::kDifferent);
-  CHECK(report.root_cause() == &report.findings[1]);
+  CHECK(report.first_wrong() == &report.findings[1]);
   report = report_of({not_seen(Kind::kParamGrad, "mlp.weight"), test::wrong("norm")}, 5);
   CHECK(report.verdict() == RunVerdict::kDifferent);
 }

@@ -7,8 +7,8 @@ using namespace ttrace;
 
 namespace {
 
-Proof proof(std::int64_t proved, std::int64_t compared, Reason reason = Reason::kNoise) {
-  Proof proof{compared, proved, {}};
+KindProof proof(std::int64_t proved, std::int64_t compared, Reason reason = Reason::kNoise) {
+  KindProof proof{compared, proved, {}};
   if (proved < compared) proof.others[std::string(name_of(reason))] = compared - proved;
   return proof;
 }
@@ -25,8 +25,8 @@ TEST_CASE("half of what was compared of a kind must prove something") {
 }
 
 TEST_CASE("an optimizer's step may be noise where gradient and parameter around it are proved") {
-  const Proof most = proof(4, 5), none = proof(0, 5);
-  const auto unproved = [&](const Proof& gradient, const Proof& after) {
+  const KindProof most = proof(4, 5), none = proof(0, 5);
+  const auto unproved = [&](const KindProof& gradient, const KindProof& after) {
     return unproved_kinds({{Kind::kMainGrad, gradient}, {Kind::kParamDelta, none}, {Kind::kParamAfter, after}});
   };
   CHECK(unproved(most, most).empty());
@@ -50,9 +50,9 @@ TEST_CASE("what an optimizer holds may be zero, all of it") {
 
 TEST_CASE("a run of which nothing was proved could not be judged, and one with something wrong is different") {
   Report report = test::report_of({}, 3);
-  report.proofs = Proofs{{Kind::kOutput, proof(3, 3)}};
+  report.proof.by_kind = Proofs{{Kind::kOutput, proof(3, 3)}};
   CHECK(report.verdict() == RunVerdict::kSame);
-  report.proofs = Proofs{};
+  report.proof.by_kind = Proofs{};
   CHECK(report.verdict() == RunVerdict::kCouldNotLook);
   report.findings = {test::wrong("mlp")};
   CHECK(report.verdict() == RunVerdict::kDifferent);
@@ -63,7 +63,7 @@ TEST_CASE("a loss that is finite on neither side leaves a run without proof; ano
     Finding empty = test::finding(test::tensor_id(Kind::kScalar, name), Verdict::kUntrusted, Reason::kEmpty, "NaN");
     empty.floating = true;
     Report report = test::report_of({empty}, 3);
-    report.proofs = Proofs{{Kind::kScalar, proof(1, 2)}};
+    report.proof.by_kind = Proofs{{Kind::kScalar, proof(1, 2)}};
     CHECK(report.verdict() == verdict);
   }
 }

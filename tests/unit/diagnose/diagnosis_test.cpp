@@ -63,8 +63,8 @@ RootCause root_of(ElementValue values, Kind kind = Kind::kOutput, std::vector<Re
   const Matching matching = match(reference_tensors, candidate_tensors);
   Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), nullptr);
   add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
-  REQUIRE(report.roots.size() >= 1);
-  return report.roots[0];
+  REQUIRE(report.explanation.roots.size() >= 1);
+  return report.explanation.roots[0];
 }
 
 double m(std::int64_t i) { return value_of("m", 0, i); }

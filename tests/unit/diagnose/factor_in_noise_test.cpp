@@ -49,9 +49,9 @@ RootCause root_of(const std::function<double(std::int64_t)>& factor) {
   const Matching matching = match(reference, candidate);
   Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
   add_root_causes(report, {reference, candidate, b.mesh, {}});
-  REQUIRE(report.roots.size() == 1);
+  REQUIRE(report.explanation.roots.size() == 1);
   REQUIRE(report.findings[0].exceeded == Statistic::kScale);
-  return report.roots[0];
+  return report.explanation.roots[0];
 }
 
 }  // namespace

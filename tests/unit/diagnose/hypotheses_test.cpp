@@ -68,8 +68,8 @@ std::vector<RootCause> all_roots(const std::vector<RankTensor>& reference, const
   const Matching matching = match(reference_tensors, candidate_tensors);
   Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
   add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
-  REQUIRE(report.roots.size() >= 1);
-  return report.roots;
+  REQUIRE(report.explanation.roots.size() >= 1);
+  return report.explanation.roots;
 }
 
 RootCause first_root(const std::vector<RankTensor>& reference, const std::string& axes,

@@ -23,7 +23,7 @@ Report report_with(const std::vector<std::string>& names, const std::vector<std:
   Report report = report_of(std::move(findings), 1);
   for (const std::string& root : roots) {
     const auto at = std::find(names.begin(), names.end(), root);
-    RootCause& cause = report.roots.emplace_back();
+    RootCause& cause = report.explanation.roots.emplace_back();
     cause.finding = static_cast<std::size_t>(at - names.begin());
     cause.module = root;
   }
@@ -32,9 +32,9 @@ Report report_with(const std::vector<std::string>& names, const std::vector<std:
 
 std::vector<std::string> standings_after(Report first, const Report& second) {
   add_second_run(first, second);
-  CHECK(first.wrong_in_second_run == second.counts.fail);
+  CHECK(first.explanation.wrong_in_second_run == second.totals.counts.fail);
   std::vector<std::string> texts;
-  for (const RootCause& root : first.roots) {
+  for (const RootCause& root : first.explanation.roots) {
     CHECK(first.findings[root.finding].id.name == root.module);
     texts.push_back((root.standing ? std::string(name_of(*root.standing)) : "") + " " + root.module);
   }
@@ -63,11 +63,11 @@ TEST_CASE("where nothing is wrong by itself all roots have moved") {
 
 TEST_CASE("a diagnosis that only the error by itself allows is taken over") {
   Report first = report_with({"a", "b"}, {"a"}), second = report_with({"a"}, {"a"});
-  second.roots[0].diagnosis = Cause::kZero;
-  second.roots[0].sentence = "all zero";
+  second.explanation.roots[0].diagnosis = Cause::kZero;
+  second.explanation.roots[0].sentence = "all zero";
   add_second_run(first, second);
-  CHECK(first.roots[0].diagnosis == Cause::kZero);
-  CHECK(first.roots[0].sentence == "all zero");
+  CHECK(first.explanation.roots[0].diagnosis == Cause::kZero);
+  CHECK(first.explanation.roots[0].sentence == "all zero");
 }
 
 TEST_CASE("a second run is planned where modules or parameters are wrong, and not for what is missing") {

@@ -124,7 +124,7 @@ std::vector<RootCause> roots_where(const Case& one, const Numbers& values, const
   const Matching matching = match(reference, candidate);
   Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
   add_root_causes(report, {reference, candidate, b.mesh, {}, one.rewritten});
-  return report.roots;
+  return report.explanation.roots;
 }
 
 // Checks what is said of a candidate whose loss is `values`.

@@ -30,7 +30,7 @@ std::vector<std::string> roots_of(const Trace& reference, const Trace& candidate
   Report report = judge_all(a, matching, compare(matching.pairs, {1, {}, false}), nullptr);
   add_root_causes(report, {a, b, candidate.mesh, {}, /*rewritten=*/true});
   std::vector<std::string> names;
-  for (const RootCause& root : report.roots) names.push_back(report.findings[root.finding].id.name);
+  for (const RootCause& root : report.explanation.roots) names.push_back(report.findings[root.finding].id.name);
   return names;
 }
 

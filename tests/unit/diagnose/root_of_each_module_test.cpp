@@ -33,29 +33,29 @@ TEST_CASE("of a trace held against itself, the first wrong tensor of every modul
                                     wrong(tensor_id(Kind::kOutput, "fc", 0), Reason::kProductDiffers),
                                     wrong(tensor_id(Kind::kParamGrad, "fc.weight", 0), Reason::kProductDiffers),
                                     wrong(tensor_id(Kind::kOutput, "fc", 1), Reason::kProductDiffers)});
-  REQUIRE(report.roots.size() == 2);
-  CHECK(report.roots[0].module == "embedding");
-  CHECK(report.roots[0].sentence == "embedding, output, micro-batch 0: row 2 is off.");
-  CHECK(report.roots[1].finding == 1);
-  CHECK(report.roots[1].sentence ==
+  REQUIRE(report.explanation.roots.size() == 2);
+  CHECK(report.explanation.roots[0].module == "embedding");
+  CHECK(report.explanation.roots[0].sentence == "embedding, output, micro-batch 0: row 2 is off.");
+  CHECK(report.explanation.roots[1].finding == 1);
+  CHECK(report.explanation.roots[1].sentence ==
         "fc, output, micro-batch 0: row 2 is off; the same in 1 more micro-batch or iteration.");
-  CHECK(report.roots[1].examined);
+  CHECK(report.explanation.roots[1].examined);
 }
 
 TEST_CASE("modules of many layers that are wrong in the same way are one root") {
   const Report report = with_roots({wrong(tensor_id(Kind::kOutput, "layers.0.fc", 0), Reason::kProductDiffers),
                                     wrong(tensor_id(Kind::kOutput, "layers.1.fc", 0), Reason::kProductDiffers),
                                     wrong(tensor_id(Kind::kOutput, "layers.2.fc", 0), Reason::kNotFinite)});
-  REQUIRE(report.roots.size() == 2);
-  CHECK(report.roots[0].alike == std::vector<std::string>{"layers.1.fc"});
-  CHECK(report.roots[1].module == "layers.2.fc");
+  REQUIRE(report.explanation.roots.size() == 2);
+  CHECK(report.explanation.roots[0].alike == std::vector<std::string>{"layers.1.fc"});
+  CHECK(report.explanation.roots[1].module == "layers.2.fc");
 }
 
 TEST_CASE("copies that differ behind a wrong tensor follow from it, and are a root where nothing is wrong before") {
   const Finding product = wrong(tensor_id(Kind::kOutput, "fc", 0), Reason::kProductDiffers);
   const Finding copies = wrong(tensor_id(Kind::kOutput, "norm", 0), Reason::kReplicasDisagree);
-  CHECK(with_roots({product, copies}).roots.size() == 1);
+  CHECK(with_roots({product, copies}).explanation.roots.size() == 1);
   const Report report = with_roots({copies, product});
-  REQUIRE(report.roots.size() == 2);
-  CHECK(report.roots[0].module == "norm");
+  REQUIRE(report.explanation.roots.size() == 2);
+  CHECK(report.explanation.roots[0].module == "norm");
 }

@@ -85,6 +85,6 @@ TEST_CASE("an expert's tokens are diagnosed in the order of their identities, wh
   CHECK(findings_in(report) == std::vector<std::string>{"mlp.experts.0:0 input: exceeds-tolerance"});
   const Annotations rules = annotations(kRowRules);
   add_root_causes(report, {reference, candidate, two.mesh, rules.tied, false});
-  REQUIRE(report.roots.size() == 1);
-  CHECK(has(report.roots[0].sentence, "2 of 6 rows hold the value of row 5; the rest is right"));
+  REQUIRE(report.explanation.roots.size() == 1);
+  CHECK(has(report.explanation.roots[0].sentence, "2 of 6 rows hold the value of row 5; the rest is right"));
 }

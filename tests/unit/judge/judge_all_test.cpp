@@ -68,16 +68,16 @@ TEST_CASE("a report counts every tensor once and lists all but what passed, in o
 
   // Pairs come by identity: the outputs a, b and d, then the gradient.
   const Report report = judge_responses(reference, candidate, {0.5, 0.5, 0, 0.9}, &tolerance);
-  CHECK(report.counts.pass == 1);
-  CHECK(report.counts.fail == 2);
-  CHECK(report.counts.untrusted == 1);
-  CHECK(report.counts.missing == 3);
-  CHECK(report.counts.compared == 4);
+  CHECK(report.totals.counts.pass == 1);
+  CHECK(report.totals.counts.fail == 2);
+  CHECK(report.totals.counts.untrusted == 1);
+  CHECK(report.totals.counts.missing == 3);
+  CHECK(report.totals.counts.compared == 4);
   CHECK(names_of(report) == std::vector<std::string>{"", "c", "b", "a", "d#1", "a"});
   CHECK(report.findings[4].only_in_candidate);
   CHECK(report.findings[5].id.kind == Kind::kGradInput);
-  REQUIRE(report.root_cause() != nullptr);
-  CHECK(report.root_cause()->reason == Reason::kMissingRank);
+  REQUIRE(report.first_wrong() != nullptr);
+  CHECK(report.first_wrong()->reason == Reason::kMissingRank);
   CHECK_FALSE(report.same());
 }
 
@@ -90,12 +90,12 @@ TEST_CASE("two findings about one tensor count once, by the worse") {
   tolerance.tensors[{Kind::kOutput, "mlp"}].allowed = 0.1;
   // The forward and the recomputation both pass against the reference's forward, but differ from each other.
   const Report report = judge_responses(reference, candidate, {0.09, 0.09, 0.15}, &tolerance);
-  CHECK(report.counts.compared == 2);
-  CHECK(report.counts.pass == 1);
-  CHECK(report.counts.fail == 1);
+  CHECK(report.totals.counts.compared == 2);
+  CHECK(report.totals.counts.pass == 1);
+  CHECK(report.totals.counts.fail == 1);
   REQUIRE(report.findings.size() == 1);
   CHECK(report.findings[0].reason == Reason::kRecomputeDiffers);
-  const Counts& counts = report.by_name.at({"mlp", Kind::kOutput});
+  const Counts& counts = report.totals.by_name.at({"mlp", Kind::kOutput});
   CHECK(counts.pass == 1);
   CHECK(counts.fail == 1);
 }
@@ -107,10 +107,12 @@ TEST_CASE("a name's counts add up over micro-batches and iterations") {
     add_tensor(candidate, id);
   }
   const Report report = judge_responses(reference, candidate, {0, 0, 0.5, 0});
-  CHECK(report.by_name.size() == 2);
-  CHECK(report.by_name.at({"mlp", Kind::kOutput}).compared == 3);
-  CHECK(report.by_name.at({"mlp", Kind::kOutput}).pass + report.by_name.at({"norm", Kind::kOutput}).pass == 3);
-  CHECK(report.counts.fail == 1);
+  CHECK(report.totals.by_name.size() == 2);
+  CHECK(report.totals.by_name.at({"mlp", Kind::kOutput}).compared == 3);
+  CHECK(report.totals.by_name.at({"mlp", Kind::kOutput}).pass +
+            report.totals.by_name.at({"norm", Kind::kOutput}).pass ==
+        3);
+  CHECK(report.totals.counts.fail == 1);
 }
 
 TEST_CASE("a micro-batch or an iteration of which a side has nothing is one group") {
@@ -124,16 +126,16 @@ TEST_CASE("a micro-batch or an iteration of which a side has nothing is one grou
     add_tensor(candidate, output(name, 0, 2));
   }
   const Report report = judge_responses(reference, candidate, {0, 0});
-  REQUIRE(report.missing_groups.size() == 3);
-  CHECK(report.missing_groups[0].iteration == 1);
-  CHECK_FALSE(report.missing_groups[0].microbatch.has_value());
-  CHECK(report.missing_groups[0].reason == Reason::kMissingInCandidate);
-  CHECK(report.missing_groups[0].tensors == 4);
-  CHECK(report.missing_groups[1].iteration == 2);
-  CHECK(report.missing_groups[1].reason == Reason::kMissingInReference);
-  CHECK(report.missing_groups[2].iteration == 0);
-  CHECK(report.missing_groups[2].microbatch == 1);
-  CHECK(report.missing_groups[2].tensors == 2);
+  REQUIRE(report.totals.missing_groups.size() == 3);
+  CHECK(report.totals.missing_groups[0].iteration == 1);
+  CHECK_FALSE(report.totals.missing_groups[0].microbatch.has_value());
+  CHECK(report.totals.missing_groups[0].reason == Reason::kMissingInCandidate);
+  CHECK(report.totals.missing_groups[0].tensors == 4);
+  CHECK(report.totals.missing_groups[1].iteration == 2);
+  CHECK(report.totals.missing_groups[1].reason == Reason::kMissingInReference);
+  CHECK(report.totals.missing_groups[2].iteration == 0);
+  CHECK(report.totals.missing_groups[2].microbatch == 1);
+  CHECK(report.totals.missing_groups[2].tensors == 2);
   CHECK(report.findings.size() == 8);  // all of them, for programs
 }
 
@@ -143,8 +145,8 @@ TEST_CASE("what is waived is counted, so that the tensors add up") {
   add_tensor(reference, recomputed(output("mlp")));
   add_tensor(candidate, output("mlp"));
   const Report report = judge_responses(reference, candidate, {0});
-  CHECK(report.waived == 1);
-  CHECK(report.counts.compared + report.counts.missing + report.waived == 2);
+  CHECK(report.totals.waived == 1);
+  CHECK(report.totals.counts.compared + report.totals.counts.missing + report.totals.waived == 2);
   CHECK(report.same());
 }
 

@@ -35,6 +35,7 @@ TEST_CASE("the JSON report of two equal runs") {
   "overrides": [],
   "instead": null,
   "next": null,
+  "first_wrong": null,
   "root_cause": null,
   "roots": [],
   "wrong_in_second_run": null,
@@ -100,7 +101,8 @@ TEST_CASE("the JSON report of a difference") {
         std::string::npos);
   const Json json = Json::parse(text);
   CHECK(json["verdict"] == "different");
-  CHECK(json["root_cause"] == json["findings"][1]);
+  CHECK(json["first_wrong"] == json["findings"][1]);
+  CHECK(json["root_cause"] == json["first_wrong"]);
   CHECK(json["notes"] == Json{"a note"});
   CHECK(json["counts"].dump() == R"({"compared":3,"pass":1,"fail":1,"untrusted":1,"missing":0,"not_seen":0})");
 }

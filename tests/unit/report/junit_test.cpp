@@ -21,7 +21,7 @@ TEST_SUITE_BEGIN("report");
 
 TEST_CASE("each name and kind that was compared is a passing test case") {
   Report report = report_of({}, 2);
-  report.by_name[{"mlp", Kind::kGradInput}].add(Verdict::kPass);
+  report.totals.by_name[{"mlp", Kind::kGradInput}].add(Verdict::kPass);
   CHECK(to_junit(report) == kHead + R"(  <testsuite name="ttrace check" tests="2" failures="0" errors="0" skipped="0">
     <testcase classname="grad_input" name="mlp" />
     <testcase classname="output" name="same" />
@@ -60,7 +60,7 @@ mlp output, iteration 1, micro-batch 0: later
 
 TEST_CASE("what follows from a root cause is skipped behind it, and is no red test") {
   Report report = report_of({wrong("z.root"), wrong("a.later"), wrong("b.other")}, 1);
-  RootCause& root = report.roots.emplace_back();
+  RootCause& root = report.explanation.roots.emplace_back();
   root.sentence = "z.root, output: the ranks hold unsummed partial values";
   SuiteFacts facts;
   facts.follows_from = {0, 0, 2};

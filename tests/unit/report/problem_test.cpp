@@ -14,7 +14,7 @@ namespace {
 
 Report with_root(ModuleSource source) {
   Report report = report_of({wrong("mlp"), wrong("norm")}, 1);
-  RootCause& root = report.roots.emplace_back();
+  RootCause& root = report.explanation.roots.emplace_back();
   root.module = "mlp";
   root.sentence = "mlp, output: 100% wrong, twice: so it is.";
   root.diagnosis = Cause::kUniformFactor;
@@ -51,15 +51,15 @@ TEST_CASE("the same has no annotation, and what has no root cause has one") {
 TEST_CASE("a missing rank stands beside the root causes") {
   Report report = with_root({});
   report.findings.insert(report.findings.begin(), missing_rank());
-  report.roots[0].finding = 1;
+  report.explanation.roots[0].finding = 1;
   CHECK(problems_of(report).size() == 2);
   CHECK(problems_of(report)[0].text == "rank 2 has no file");
 }
 
 TEST_CASE("names from traces are one line of an annotation") {
   Report report = with_root({CodeLine{"a\n::error::b", 1}, {}});
-  report.candidate = "c\n::error::d";
-  report.roots[0].sentence = "e\n::error::f";
+  report.runs.candidate = "c\n::error::d";
+  report.explanation.roots[0].sentence = "e\n::error::f";
   report.findings[0].message = "\x1b[2J";
   const std::string text = to_github(report);
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);

@@ -43,7 +43,7 @@ TEST_CASE("the last line says what is wrong first, and that others are wrong too
   CHECK(sentence_of(run({different("b"), unseen("c"), different("d")})) == first + " (1 more candidate: different)");
   // The sentence of its root, where somebody looked for one.
   RunReport explained = run({different("b")});
-  explained.candidates[0].report.roots.emplace_back().sentence = "the sum was never made.";
+  explained.candidates[0].report.explanation.roots.emplace_back().sentence = "the sum was never made.";
   CHECK(sentence_of(explained) == "b: the sum was never made.");
   CHECK(to_text(explained, {}).ends_with("\n\nb: the sum was never made.\n"));
 }

@@ -15,7 +15,7 @@ TEST_CASE("two equal runs are the same, in one line and the counts") {
 TEST_CASE("a difference names the first wrong tensor and lists all findings") {
   Report report = report_of({wrong("mlp"), missing("norm"), untrusted("w")}, 2);
   report.notes = {"a note"};
-  report.waived = 4;
+  report.totals.waived = 4;
   CHECK(to_text(report, {10}) == R"(different
 first wrong tensor: mlp output, iteration 0, micro-batch 1
   rel_err 0.1, allowed 0.05
@@ -113,7 +113,7 @@ TEST_CASE("counts and findings must both say same") {
   CHECK(report_of({}, 1).same());
   for (const Verdict verdict : {Verdict::kFail, Verdict::kMissing}) {
     Report counted = report_of({}, 1);
-    counted.counts.add(verdict);
+    counted.totals.counts.add(verdict);
     CHECK_FALSE(counted.same());
   }
   Report listed = report_of({}, 1);
@@ -123,7 +123,7 @@ TEST_CASE("counts and findings must both say same") {
 
 TEST_CASE("a missing micro-batch is one line, whatever number of tensors it has") {
   Report report = report_of({missing("a"), missing("b"), wrong("c")}, 1);
-  report.missing_groups = {{Reason::kMissingInCandidate, 0, 1, 2}};
+  report.totals.missing_groups = {{Reason::kMissingInCandidate, 0, 1, 2}};
   CHECK(to_text(report, {10}) == R"(different
 first missing: all of micro-batch 1 of iteration 0 (2 tensors): not in the candidate
 
@@ -147,7 +147,7 @@ TEST_CASE("control characters of names, messages and notes never reach the termi
   Report report = report_of({wrong(name), missing(name)}, 1);
   report.findings[1].message = name;
   report.notes = {name};
-  report.command_for_all = "ttrace check " + name;
+  report.advice.all_findings = "ttrace check " + name;
   const std::string text = to_text(report, {1}) + to_text(report, {2});
   for (const char c : text) CHECK((c == '\n' || (c >= 0x20 && c < 0x7f)));
   CHECK(text.find("note: m\\x1b[2J\\x0a\\xc2\\x9b\\xe2\\x80\\xae\\xff\\x7f\n") != std::string::npos);
@@ -162,8 +162,8 @@ TEST_CASE("the summary groups wrong tensors by modules, with the layers that are
   findings.push_back(missing("decoder.norm.inner.deep"));
   findings.push_back(untrusted("head.weight"));
   Report report = report_of(findings, 1);
-  report.by_name[{"decoder.layers.3.mlp.fc1", Kind::kOutput}].add(Verdict::kPass);
-  report.next_command = "ttrace check --html report.html";
+  report.totals.by_name[{"decoder.layers.3.mlp.fc1", Kind::kOutput}].add(Verdict::kPass);
+  report.advice.next = "ttrace check --html report.html";
   CHECK(to_text(report, {}) == R"(different
 first wrong tensor: decoder.layers.0.mlp.fc1 output, iteration 0, micro-batch 1
   rel_err 0.1, allowed 0.05
@@ -184,12 +184,12 @@ next: ttrace check --html report.html
 TEST_CASE("the summary has three root causes, and the list of findings all that were looked into") {
   Report report = report_of({wrong("a"), wrong("b"), wrong("c"), wrong("d")}, 1);
   for (std::size_t i = 0; i < 4; ++i) {
-    RootCause& root = report.roots.emplace_back();
+    RootCause& root = report.explanation.roots.emplace_back();
     root.finding = i;
     root.sentence = report.findings[i].id.name.get() + " is wrong.";
     root.examined = true;
   }
-  report.roots[1].source.call = CodeLine{"model.py", 106};
+  report.explanation.roots[1].source.call = CodeLine{"model.py", 106};
   const std::string summary = to_text(report, {});
   CHECK(summary.find("cause: a is wrong.\nalso wrong, and not because of it:\n  b is wrong.\n    called at "
                      "model.py:106\n  c is wrong.\n  ... and 1 more\n") != summary.npos);
@@ -198,7 +198,7 @@ TEST_CASE("the summary has three root causes, and the list of findings all that 
 
 TEST_CASE("a quiet report is one line") {
   Report report = report_of({wrong("a")}, 1);
-  report.roots.emplace_back().sentence = "a is wrong.";
+  report.explanation.roots.emplace_back().sentence = "a is wrong.";
   TextOptions quiet;
   quiet.quiet = true;
   CHECK(to_text(report, quiet) == "different: a is wrong.\n");

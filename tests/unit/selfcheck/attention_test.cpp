@@ -141,7 +141,7 @@ Report damaged(const std::string& where, std::int64_t col, float value, Attentio
 }
 
 std::string first_tensor_of(const Report& report) {
-  const Finding* first = report.root_cause();
+  const Finding* first = report.first_wrong();
   return first == nullptr ? ""
                           : first->id.name.get() + " " + std::string(name_of(first->id.kind)) + ": " +
                                 std::string(name_of(first->reason));
@@ -164,7 +164,7 @@ TEST_CASE("right attention is verified: plain, masked, with shared keys, samples
         const Report report =
             AttentionProgram{.kv_heads = kv_heads, .masked = masked, .sample_first = sample_first}.checked();
         CHECK(report.findings.empty());
-        CHECK(report.counts.pass == 3);
+        CHECK(report.totals.counts.pass == 3);
       }
     }
   }
@@ -173,24 +173,24 @@ TEST_CASE("right attention is verified: plain, masked, with shared keys, samples
 TEST_CASE("a wrong element of attention is found in its matrix, head and rank") {
   const Report scores = damaged("scores", 1, 3.5f);
   CHECK(first_tensor_of(scores) == "core.softmax input: product-differs");
-  CHECK(has(scores.root_cause()->message,
+  CHECK(has(scores.first_wrong()->message,
             "head 2 of sample 1 is not its queries times its keys, times 0.353553: row 3, column 1 is 3.5"));
-  CHECK(scores.root_cause()->ranks == std::vector<std::int32_t>{1});
+  CHECK(scores.first_wrong()->ranks == std::vector<std::int32_t>{1});
   const Report probabilities = damaged("probabilities", 1, 0.9f);
   CHECK(first_tensor_of(probabilities) == "core.softmax output: sum-differs");
-  CHECK(has(probabilities.root_cause()->message, "head 2 of sample 1 has row 3 with the sum "));
-  CHECK(probabilities.root_cause()->ranks == std::vector<std::int32_t>{1});
+  CHECK(has(probabilities.first_wrong()->message, "head 2 of sample 1 has row 3 with the sum "));
+  CHECK(probabilities.first_wrong()->ranks == std::vector<std::int32_t>{1});
   const Report context = damaged("context", 4, -2);
   CHECK(first_tensor_of(context) == "core output: product-differs");
-  CHECK(has(context.root_cause()->message, "row 3, column 4 is -2, not "));
+  CHECK(has(context.first_wrong()->message, "row 3, column 4 is -2, not "));
 }
 
 TEST_CASE("an extreme value says by its pattern where the fault struck") {
   for (const float extreme : {kInf, std::nanf(""), 3e20f}) {
-    CHECK(has(damaged("scores", 1, extreme).root_cause()->message, "the fault struck these"));
+    CHECK(has(damaged("scores", 1, extreme).first_wrong()->message, "the fault struck these"));
     const Report query = damaged("query", 1, extreme);
     CHECK(first_tensor_of(query) == "core:0 input: not-finite");
-    CHECK(has(query.root_cause()->message, "in one element (0D) of the queries"));
+    CHECK(has(query.first_wrong()->message, "in one element (0D) of the queries"));
   }
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("rows of fused attention are computed again, in each layout and with f
     for (const std::int64_t kv_heads : {2, 4}) {
       const Report right =
           AttentionProgram{.kv_heads = kv_heads, .sample_first = sample_first, .with_softmax = false}.checked();
-      CHECK(right.counts.fail == 0);
+      CHECK(right.totals.counts.fail == 0);
       REQUIRE(right.passed.size() > 0);
       CHECK(std::any_of(right.passed.begin(), right.passed.end(), [](const Finding& finding) {
         return finding.message ==
@@ -215,10 +215,10 @@ TEST_CASE("rows of fused attention are computed again, in each layout and with f
         if (what == "context") matrices.at(1, 2, 3, 4) += 0.01F;
       };
       const Report wrong = program.checked();
-      REQUIRE(wrong.root_cause() != nullptr);
+      REQUIRE(wrong.first_wrong() != nullptr);
       CHECK(first_tensor_of(wrong) == "core output: product-differs");
-      CHECK(has(wrong.root_cause()->message, "head 2 of sample 1 is not softmax(q k) v in row 3"));
-      CHECK(wrong.root_cause()->ranks == std::vector<std::int32_t>{1});
+      CHECK(has(wrong.first_wrong()->message, "head 2 of sample 1 is not softmax(q k) v in row 3"));
+      CHECK(wrong.first_wrong()->ranks == std::vector<std::int32_t>{1});
     }
   }
 }
@@ -232,14 +232,14 @@ TEST_CASE("fused attention with another scale, mask or dropout is not verified, 
       for (std::int64_t h = 0; h < matrices.heads; ++h) matrices.at(b, h, 5, 0) = 0;  // the last row forgets the first
     }
   };
-  CHECK(window.checked().counts.fail == 0);
+  CHECK(window.checked().totals.counts.fail == 0);
   CHECK(has(refusal_in(window.checked()), "it is fused, and not"));
   AttentionProgram all_wrong{.with_softmax = false};
   all_wrong.damage = [](const std::string& what, Matrices& matrices) {
     if (what != "context") return;
     for (float& value : matrices.values) value *= 1.5F;
   };
-  CHECK(all_wrong.checked().counts.fail == 0);
+  CHECK(all_wrong.checked().totals.counts.fail == 0);
   CHECK(has(refusal_in(all_wrong.checked()), "or is wrong in all heads"));
 }
 
@@ -258,8 +258,8 @@ TEST_CASE("attention that cannot be checked is named, and not verified") {
       matrices.values.assign(matrices.values.size(), std::nanf(""));
   };
   const Report nothing = lost.checked();
-  CHECK(nothing.counts.pass == 0);
-  CHECK(nothing.counts.untrusted == 3);
+  CHECK(nothing.totals.counts.pass == 0);
+  CHECK(nothing.totals.counts.untrusted == 3);
 }
 
 TEST_SUITE_END();

@@ -115,10 +115,10 @@ TEST_CASE("what an all-reduce returns is the sum of what the ranks gave it") {
 }
 
 TEST_CASE("a sum over ranks is that of the terms of its own call") {
-  CHECK(reduced_twice(16).counts.fail == 0);
+  CHECK(reduced_twice(16).totals.counts.fail == 0);
   const Report wrong = reduced_twice(17);
-  REQUIRE(wrong.counts.fail == 1);
-  CHECK(has(wrong.root_cause()->message,
+  REQUIRE(wrong.totals.counts.fail == 1);
+  CHECK(has(wrong.first_wrong()->message,
             "proj#1 output, iteration 0, micro-batch 0: is not the sum over ranks of "
             "proj.matmul#3 output, iteration 0, micro-batch 0: 1 of 4 elements differ"));
 }
@@ -132,7 +132,7 @@ TEST_CASE("an embedding is looked up in its weight at every call") {
 
 TEST_CASE("a module that does more than add the terms is not called wrong, nor right") {
   const Report report = reduced(28, 0.5f);
-  CHECK(report.counts.fail == 0);
+  CHECK(report.totals.counts.fail == 0);
   CHECK(has(first_message(report), "is more than the sum over ranks of proj.matmul output"));
 }
 

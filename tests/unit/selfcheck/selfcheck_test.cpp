@@ -113,7 +113,7 @@ Report damaged(Damage damage) {
 }
 
 std::string first_of(const Report& report) {
-  const Finding* first = report.root_cause();
+  const Finding* first = report.first_wrong();
   return first == nullptr ? "" : to_string(first->id) + ": " + std::string(name_of(first->reason));
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("a right trace is right by itself, across ranks") {
   const Report report = checked({});
   CHECK(report.same());
   CHECK(report.findings.empty());
-  CHECK(report.counts.pass > 6);  // three products of each micro-batch, and more
+  CHECK(report.totals.counts.pass > 6);  // three products of each micro-batch, and more
 }
 
 TEST_CASE("a module that returns its bias instead of adding it is right, and named") {
@@ -176,10 +176,10 @@ TEST_CASE("a weight that is stored the other way round is found out, and so is w
   };
   const Report conv = report_of("transformers.pytorch_utils.Conv1D", 1);
   CHECK(conv.same());
-  CHECK(conv.counts.pass == 6);
+  CHECK(conv.totals.counts.pass == 6);
   const Report scaled = report_of("my.Router", 0.5F);
-  CHECK(scaled.counts.fail == 0);
-  CHECK(scaled.counts.untrusted == 2);
+  CHECK(scaled.totals.counts.fail == 0);
+  CHECK(scaled.totals.counts.untrusted == 2);
   CHECK(first_of(report_of("torch.nn.modules.linear.Linear", 1)) ==
         "fc output, iteration 0, micro-batch 0: product-differs");
 }
@@ -201,8 +201,8 @@ TEST_CASE("the gradient of a weight that is tied to another parameter is not one
     for (const char* name : {"embedding.weight", "head.weight"}) add(Kind::kParamGrad, name, {kOut, kIn}, sum);
     return self_check(align(trace, annotations(""), {}), {.threads = 1});
   };
-  CHECK(report_of(weight).counts.fail == 0);
-  CHECK(report_of(weight).counts.untrusted == 1);
+  CHECK(report_of(weight).totals.counts.fail == 0);
+  CHECK(report_of(weight).totals.counts.untrusted == 1);
   CHECK(first_of(report_of(drawn(2, kOut * kIn))) ==
         "head.weight param_grad, iteration 0, micro-batch 0: product-differs");
 }
@@ -256,11 +256,11 @@ TEST_CASE("the gradient of an input that several linears were given is the sum o
     return program.report();
   };
   CHECK(report_of("", 0).same());
-  CHECK(report_of("", 0).counts.pass == 8);
+  CHECK(report_of("", 0).totals.counts.pass == 8);
   CHECK(first_of(report_of("", 9)) == "attn.q grad_input, iteration 0, micro-batch 1: product-differs");
   const Report gate = report_of("attn.gate", 9);  // which may have sent back anything
-  CHECK(gate.counts.fail == 0);
-  CHECK(gate.counts.untrusted == 4);
+  CHECK(gate.totals.counts.fail == 0);
+  CHECK(gate.totals.counts.untrusted == 4);
 }
 
 TEST_CASE("a residual connection around a linear is a term of its input's gradient") {
@@ -281,13 +281,13 @@ TEST_CASE("a residual connection around a linear is a term of its input's gradie
     return program.report();
   };
   CHECK(report_of(0, 0).same());
-  CHECK(report_of(0, 0).counts.pass == 4);
+  CHECK(report_of(0, 0).totals.counts.pass == 4);
   const Report damaged = report_of(9, 0);
   CHECK(first_of(damaged) == "block.fc grad_input, iteration 0, micro-batch 1: product-differs");
-  CHECK(has(damaged.root_cause()->message, "row 0, column 3 is "));
+  CHECK(has(damaged.first_wrong()->message, "row 0, column 3 is "));
   // What is no sum of the input and the output is no residual connection.
-  CHECK(report_of(0, 2).counts.fail == 0);
-  CHECK(report_of(0, 2).counts.untrusted == 2);
+  CHECK(report_of(0, 2).totals.counts.fail == 0);
+  CHECK(report_of(0, 2).totals.counts.untrusted == 2);
 }
 
 TEST_CASE("what an operation outside of modules sends back makes no linear wrong") {
@@ -304,16 +304,16 @@ TEST_CASE("what an operation outside of modules sends back makes no linear wrong
     }
     return program.report();
   };
-  CHECK(report_of({}, 1).counts.pass == 4);
+  CHECK(report_of({}, 1).totals.counts.pass == 4);
   const Report always = report_of({0, 1}, 1);
-  CHECK(always.counts.fail == 0);
-  CHECK(always.counts.untrusted == 2);
+  CHECK(always.totals.counts.fail == 0);
+  CHECK(always.totals.counts.untrusted == 2);
   CHECK(has(always.findings[0].message, "nothing proves that no operation outside of modules was given its input"));
   CHECK(first_of(report_of({1}, 1)) == "fc grad_input, iteration 0, micro-batch 1: product-differs");
   const Report halved = report_of({}, 0.5f);
-  CHECK(halved.counts.fail == 2);
-  CHECK(has(halved.root_cause()->message, "it is 0.5 times that"));
-  CHECK(report_of({}, 0).counts.fail == 2);
+  CHECK(halved.totals.counts.fail == 2);
+  CHECK(has(halved.first_wrong()->message, "it is 0.5 times that"));
+  CHECK(report_of({}, 0).totals.counts.fail == 2);
 }
 
 TEST_CASE("a gradient of an input that was not summed over ranks is found") {
@@ -342,10 +342,10 @@ TEST_CASE("a gradient of an input that was not summed over ranks is found") {
     return self_check(align(trace, annotations(rules), {}), {.threads = 1});
   };
   CHECK(report_of(true).same());
-  CHECK(report_of(true).counts.untrusted == 0);
+  CHECK(report_of(true).totals.counts.untrusted == 0);
   const Report report = report_of(false);
   CHECK(first_of(report) == "fc grad_input, iteration 0, micro-batch 0: product-differs");
-  CHECK(has(report.root_cause()->message, "it was not summed over the ranks"));
+  CHECK(has(report.first_wrong()->message, "it was not summed over the ranks"));
 }
 
 TEST_CASE("ranks that hold different values are copies only where somebody says so") {
@@ -358,7 +358,7 @@ TEST_CASE("ranks that hold different values are copies only where somebody says 
     return self_check(align(trace, annotations(rules), {}), {.threads = 1});
   };
   const Report unplaced = report_of("");
-  CHECK(unplaced.counts.fail == 0);
+  CHECK(unplaced.totals.counts.fail == 0);
   bool said = false;
   for (const Finding& finding : unplaced.findings) {
     said =
@@ -386,12 +386,12 @@ TEST_CASE("products are held to the e_max that was calibrated for their dtype") 
 TEST_CASE("a wrong element is found in the product that it is in, with its place") {
   const Report forward = damaged(set("output fc", 9, 77));
   CHECK(first_of(forward) == "fc output, iteration 0, micro-batch 0: product-differs");
-  CHECK(forward.root_cause()->message.find("row 2, column 1 is 77, not ") != std::string::npos);
+  CHECK(forward.first_wrong()->message.find("row 2, column 1 is 77, not ") != std::string::npos);
   CHECK(first_of(damaged(set("grad_input fc 1", 3, 50, 1))) ==
         "fc grad_input, iteration 0, micro-batch 1: product-differs");
   const Report gradient = damaged(set("param_grad fc.weight", 2, -40, 0));
   CHECK(first_of(gradient) == "fc.weight param_grad, iteration 0, micro-batch 0: product-differs");
-  CHECK(gradient.root_cause()->ranks == std::vector<std::int32_t>{0});
+  CHECK(gradient.first_wrong()->ranks == std::vector<std::int32_t>{0});
 }
 
 TEST_CASE("a sum over ranks that was not made is found without a reference") {
@@ -401,7 +401,7 @@ TEST_CASE("a sum over ranks that was not made is found without a reference") {
     values = times(x, transposed(w, kOut, kIn / 2), kTokens, kIn / 2, kOut);
   });
   CHECK_FALSE(report.same());
-  CHECK(report.root_cause()->id.name == "fc");
+  CHECK(report.first_wrong()->id.name == "fc");
 }
 
 TEST_CASE("a main gradient that is not its micro-batches' sum, and copies that differ") {
@@ -463,8 +463,8 @@ TEST_CASE("the rank whose own product is wrong is named, also where another has 
   for (const std::int32_t rank : {0, 1}) {
     const Report report = replicated(rank);
     CHECK(first_of(report) == "fc output, iteration 0, micro-batch 0: product-differs");
-    CHECK(report.root_cause()->ranks == std::vector<std::int32_t>{rank});
-    CHECK(report.root_cause()->message.find("row 1, column 1 is 30, not ") != std::string::npos);
+    CHECK(report.first_wrong()->ranks == std::vector<std::int32_t>{rank});
+    CHECK(report.first_wrong()->message.find("row 1, column 1 is 30, not ") != std::string::npos);
   }
 }
 

@@ -638,7 +638,7 @@ TEST_CASE("a jump explains no more than one element of its size") {
     verdicts.jumps[id] = 1.1e-3 * std::sqrt(differences[i].reference_square);
   }
   const auto fails = [&] {
-    return judge_all(both.reference.alignment, matching, differences, &tolerance, {}, verdicts).counts.fail;
+    return judge_all(both.reference.alignment, matching, differences, &tolerance, {}, verdicts).totals.counts.fail;
   };
   CHECK(fails() == 0);
   for (auto& [id, jump] : verdicts.jumps) jump *= 0.8;

@@ -58,16 +58,16 @@ TEST_SUITE_BEGIN("workflow");
 
 TEST_CASE("the preset that a program names places its tensors, and a note names it") {
   const Report report = check_with(R"({"preset": ["megatron_llama", "loss_scale=1"]})");
-  CHECK(report.counts.fail == 0);
-  CHECK(report.counts.pass == 1);
+  CHECK(report.totals.counts.fail == 0);
+  CHECK(report.totals.counts.pass == 1);
   CHECK(has_note(report, R"(as the program says: preset: ["megatron_llama","loss_scale=1"])"));
   // Nobody has written its rules for this trace.
   CHECK_FALSE(has_note(report, "places no tensor of the trace"));
 }
 
 TEST_CASE("without a preset, and with parameters that say otherwise, the same tensor is wrong") {
-  CHECK(check_with(R"({"loss_scale": "1"})").counts.fail == 1);
-  CHECK(check_with(R"({"preset": ["megatron_llama", "mlp_blocks=[1]"]})").counts.fail == 1);
+  CHECK(check_with(R"({"loss_scale": "1"})").totals.counts.fail == 1);
+  CHECK(check_with(R"({"preset": ["megatron_llama", "mlp_blocks=[1]"]})").totals.counts.fail == 1);
 }
 
 TEST_CASE("annotations that a user gives take the place of the program's preset") {
@@ -76,11 +76,11 @@ TEST_CASE("annotations that a user gives take the place of the program's preset"
   std::ofstream(given) << "mlp.linear_fc1.weight: {tp_dim: 0}\n";
   const std::string preset = R"({"preset": ["megatron_llama"]})";
   const Report report = check_with(preset, {.file = given.string()});
-  CHECK(report.counts.fail == 1);
+  CHECK(report.totals.counts.fail == 1);
   CHECK_FALSE(has_note(report, "as the program says"));
-  CHECK(check_with(preset, {.file = "none"}).counts.fail == 1);
+  CHECK(check_with(preset, {.file = "none"}).totals.counts.fail == 1);
   // A parameter alone is one of the preset's.
-  CHECK(check_with(preset, {.file = "", .settings = {"mlp_blocks=[1]"}}).counts.fail == 1);
+  CHECK(check_with(preset, {.file = "", .settings = {"mlp_blocks=[1]"}}).totals.counts.fail == 1);
 }
 
 TEST_CASE("a trace has no other file read than a preset") {

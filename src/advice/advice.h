@@ -1,0 +1,28 @@
+// Says what to do next after a check: make what the check lacks, or look closer at what differs. A case is a function
+// of its own (advice/cases.h), and the first that applies is taken.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "align/aligned_trace.h"
+#include "base/outcome.h"
+
+namespace ttrace {
+
+// What the user gave a check, and what it was made of.
+struct Situation {
+  const AlignedTrace& reference;  // both as they were recorded
+  const AlignedTrace& candidate;
+  bool is_mapping_known = false;        // annotations, the program or its tensors say how the ranks hold these
+  bool has_tolerances = false;          // measured, or the default
+  std::string correspondence;           // empty: both sides have the same names
+  std::string check;                    // the command that makes this check again
+  std::optional<std::string> localize;  // the command of its second run; none: that would be of another check
+};
+
+// Fills `report.advice` by the judged and explained report. Where ranks are missing, unfinished or there twice, that is
+// said before anything else: what the check lacks becomes a note.
+void add_advice(const Situation& situation, Report& report);
+
+}  // namespace ttrace

@@ -1,0 +1,24 @@
+// The cases of advice. Each says what to do in one situation, or nothing where it does not apply.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "advice/advice.h"
+
+namespace ttrace {
+
+struct Step {
+  std::optional<std::string> instead;  // why the findings are not worth reading before it is done
+  std::optional<std::string> next;     // the command that does it
+};
+
+// What a check lacks whose candidate differs, where its findings would be about that alone: lacks.cpp.
+std::optional<Step> lacks_annotations(const Report& report, const Situation& situation);
+std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation);
+std::optional<Step> lacks_tolerances(const Report& report, const Situation& situation);
+// Looks closer at what differs: closer_looks.cpp.
+std::optional<Step> second_run(const Report& report, const Situation& situation);
+std::optional<Step> report_page(const Report& report, const Situation& situation);
+
+}  // namespace ttrace

@@ -1,0 +1,21 @@
+#include "advice/cases.h"
+#include "diagnose/localization.h"
+#include "merge/rewritten.h"
+
+namespace ttrace {
+
+// The trace must say how to make a second run, and that must be able to tell something.
+std::optional<Step> second_run(const Report& report, const Situation& situation) {
+  const Trace& candidate = *situation.candidate.trace;
+  const bool has_roots = !report.explanation.roots.empty() && !has_rewritten_modules(candidate);
+  if (!situation.localize || !has_roots || candidate.provenance.command.empty() || !plan_second_run(report).modules) {
+    return std::nullopt;
+  }
+  return Step{std::nullopt, situation.localize};
+}
+
+std::optional<Step> report_page(const Report& /*report*/, const Situation& situation) {
+  return Step{std::nullopt, situation.check + " --html report.html"};
+}
+
+}  // namespace ttrace

@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "advice/cases.h"
+#include "host/shell_words.h"
+
+namespace ttrace {
+namespace {
+
+std::int64_t count_wrong(const Report& report) { return report.totals.counts.fail + report.totals.counts.missing; }
+
+std::int64_t count_tensors(const Report& report) {
+  return report.totals.counts.compared + report.totals.counts.missing;
+}
+
+// Returns the name of an initial parameter that is not the reference's, though every rank holds all of it: whatever
+// annotations say. Empty where there is none.
+std::string other_parameter(const Alignment& candidate, const Report& report) {
+  if (candidate.tensors.empty()) return "";
+  const std::int32_t first = candidate.tensors.begin()->first.iteration;
+  for (const Finding& finding : report.findings) {
+    if (finding.reason != Reason::kExceedsTolerance || finding.id.kind != Kind::kParam) continue;
+    const auto tensor = candidate.tensors.find(finding.id);
+    if (tensor == candidate.tensors.end() || finding.id.iteration != first) continue;
+    const std::vector<AxisPlacement>& placed = tensor->second.deduced;
+    const bool is_whole = std::all_of(placed.begin(), placed.end(), [](const AxisPlacement& axis) {
+      return axis.placement == Placement::kReplicate;
+    });
+    if (is_whole) return finding.id.name;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {
+  if (situation.is_mapping_known) return std::nullopt;
+  const std::string other = other_parameter(situation.candidate.alignment, report);
+  const std::string or_else =
+      other.empty() ? ""
+                    : fmt::format(
+                          "; or the runs began with different parameters: {}, which every rank holds whole, is not the "
+                          "reference's",
+                          printable(other));
+  return Step{
+      fmt::format("no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their "
+                  "shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
+                  situation.candidate.trace->world_size, count_wrong(report), count_tensors(report), or_else),
+      fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(report.runs.candidate),
+                  shell_word(report.runs.reference))};
+}
+
+std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation) {
+  if (situation.correspondence.empty()) return std::nullopt;
+  using Side = std::pair<const AlignedTrace*, const char*>;
+  for (const auto& [aligned, option] :
+       {Side{&situation.candidate, "-a"}, Side{&situation.reference, "--reference-annotations"}}) {
+    const std::string& axes = aligned->alignment.open_order;
+    if (axes.empty()) continue;
+    return Step{
+        fmt::format(
+            "which micro-batches the ranks along {0} run is not known, and {1} of {2} tensors differ where they "
+            "interleave: of the integer inputs none that tells has a counterpart; write microbatches: {{order: "
+            "blocked}} or {{order: interleaved}} in the annotations ({3}), or a line for the model's inputs in {4}",
+            axes, count_wrong(report), count_tensors(report), option, situation.correspondence),
+        std::nullopt};
+  }
+  return std::nullopt;
+}
+
+std::optional<Step> lacks_tolerances(const Report& report, const Situation& situation) {
+  const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
+  });
+  if (situation.has_tolerances || !only_values) return std::nullopt;
+  const std::string estimate =
+      fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
+  std::string what = fmt::format(
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` measures what "
+      "rounding does to each, a file for -t",
+      count_wrong(report), count_tensors(report));
+  const std::vector<std::string>& command = situation.reference.trace->provenance.command;
+  if (!command.empty()) return Step{std::move(what), fmt::format("{} -- {}", estimate, shell_line(command))};
+  // A block of a program, as `ttrace.record` leaves it, or values from elsewhere.
+  what +=
+      ", of further recordings of the reference, which no command makes: one more, and three perturbed ones "
+      "(`ttrace.record(..., perturb=1)` to 3)";
+  return Step{std::move(what), estimate + " --rerun again --perturbed perturbed-1 perturbed-2 perturbed-3"};
+}
+
+}  // namespace ttrace

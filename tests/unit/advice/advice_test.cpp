@@ -1,0 +1,80 @@
+#include "advice/advice.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <utility>
+
+#include "support/reports.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+AlignedTrace run_of(std::vector<std::string> command) {
+  Trace trace;
+  trace.world_size = 2;
+  trace.provenance.command = std::move(command);
+  return {std::make_unique<const Trace>(std::move(trace)), {}};
+}
+
+// What a check of two recorded runs advises that has all it needs, or lacks what `change` takes away.
+template <typename Change>
+Report advised(Report report, Change change) {
+  const AlignedTrace reference = run_of({"train"}), candidate = run_of({"train", "--tp", "2"});
+  Situation situation{reference, candidate, true, true, "", "ttrace check", "ttrace localize"};
+  change(situation);
+  add_advice(situation, report);
+  return report;
+}
+
+Report with_root(std::vector<Finding> findings) {
+  Report report = report_of(std::move(findings), 1);
+  report.explanation.roots.emplace_back();
+  return report;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("advice");
+
+TEST_CASE("a check that lacks nothing is followed by a second run, or else by its page") {
+  const auto as_it_is = [](Situation&) {};
+  const Report report = advised(with_root({wrong("mlp")}), as_it_is);
+  CHECK(report.advice.instead == std::nullopt);
+  CHECK(report.advice.next == "ttrace localize");
+  CHECK(report.advice.all_findings == "ttrace check --all");
+  CHECK(advised(report_of({wrong("mlp")}, 1), as_it_is).advice.next == "ttrace check --html report.html");
+  const auto in_part = [](Situation& situation) { situation.localize.reset(); };
+  CHECK(advised(with_root({wrong("mlp")}), in_part).advice.next == "ttrace check --html report.html");
+}
+
+TEST_CASE("annotations are asked for before tolerances, and tolerances before a second run") {
+  const Report first = advised(with_root({wrong("mlp")}), [](Situation& situation) {
+    situation.is_mapping_known = situation.has_tolerances = false;
+  });
+  CHECK(first.advice.instead.value().starts_with("no annotations (-a), and neither the program"));
+  CHECK(first.advice.next == "ttrace annotate runs/candidate --reference runs/reference -o annotations.yaml");
+  const Report second =
+      advised(with_root({wrong("mlp")}), [](Situation& situation) { situation.has_tolerances = false; });
+  CHECK(second.advice.instead.value().starts_with("no tolerances (-t), and 1 of 2 tensors are not equal"));
+  CHECK(second.advice.next == "ttrace estimate-tolerance -o tolerance.yaml --reference runs/reference -- train");
+}
+
+TEST_CASE("where a rank is missing, what the check lacks is a note") {
+  const Report report =
+      advised(report_of({missing_rank()}, 1), [](Situation& situation) { situation.is_mapping_known = false; });
+  CHECK(report.advice.instead == std::nullopt);
+  CHECK(report.advice.next == "ttrace check --html report.html");
+  REQUIRE(report.notes.size() == 1);
+  CHECK(report.notes.front().starts_with("no annotations (-a)"));
+}
+
+TEST_CASE("nothing is advised where nothing differs") {
+  const Report report = advised(report_of({}, 1), [](Situation& situation) { situation.has_tolerances = false; });
+  CHECK(report.advice.instead == std::nullopt);
+  CHECK(report.advice.next == std::nullopt);
+}
+
+TEST_SUITE_END();

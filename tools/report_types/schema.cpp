@@ -1,0 +1,112 @@
+// Prints the JSON schema of the report, made from its one description (report/members.h) and the tables of words.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <type_traits>
+
+#include "report/members.h"
+
+namespace ttrace::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The schema of an object, and in `definitions` those of the types that it uses.
+struct Schema {
+  Json& definitions;
+  std::string name;
+  Json json = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+
+  void is(const std::string& type, const char* meaning) {
+    name = type;
+    json["description"] = meaning;
+    json["additionalProperties"] = false;
+  }
+
+  template <typename T>
+  void has(const std::string& member, const T& /*value*/, const std::string& meaning) {
+    add(member, type_of(std::type_identity<T>()), meaning);
+    json["required"].push_back(member);
+  }
+  template <typename T>
+  void has(const std::string& member, const IfAny<T>& /*value*/, const std::string& meaning) {
+    add(member, type_of(std::type_identity<T>()), meaning);
+  }
+  // A text that says the version.
+  void has(const std::string& member, const Version& version, const std::string& meaning) {
+    add(member, {{"const", version.text}}, meaning);
+    json["required"].push_back(member);
+  }
+
+ private:
+  void add(const std::string& member, Json type, const std::string& meaning) {
+    if (!meaning.empty()) type["description"] = meaning;
+    json["properties"][member] = std::move(type);
+  }
+
+  static Json type_of(std::type_identity<bool> /*type*/) { return {{"type", "boolean"}}; }
+  static Json type_of(std::type_identity<std::int32_t> /*type*/) { return {{"type", "integer"}, {"minimum", 0}}; }
+  static Json type_of(std::type_identity<std::int64_t> /*type*/) { return {{"type", "integer"}, {"minimum", 0}}; }
+  static Json type_of(std::type_identity<double> /*type*/) { return {{"type", {"number", "null"}}}; }
+  static Json type_of(std::type_identity<std::string> /*type*/) { return {{"type", "string"}}; }
+  template <typename T>
+  Json type_of(std::type_identity<std::optional<T>> /*type*/) {
+    Json json = type_of(std::type_identity<T>());
+    if (!json.contains("type") || json["type"] == "object") return {{"anyOf", {json, {{"type", "null"}}}}};
+    if (json["type"].is_string()) json["type"] = {json["type"], "null"};
+    return json;
+  }
+  template <typename T>
+  Json type_of(std::type_identity<std::vector<T>> /*type*/) {
+    return {{"type", "array"}, {"items", type_of(std::type_identity<T>())}};
+  }
+  template <typename T>
+  Json type_of(std::type_identity<std::set<T>> /*type*/) {
+    return type_of(std::type_identity<std::vector<T>>());
+  }
+  template <typename T>
+  Json type_of(std::type_identity<std::map<std::string, T>> /*type*/) {
+    return {{"type", "object"}, {"additionalProperties", type_of(std::type_identity<T>())}};
+  }
+  template <typename Enum, typename T>
+  Json type_of(std::type_identity<std::vector<std::pair<Enum, T>>> /*type*/) {
+    Json json = type_of(std::type_identity<std::map<std::string, T>>());
+    json["propertyNames"] = type_of(std::type_identity<Enum>());
+    return json;
+  }
+  template <typename T>
+  Json type_of(std::type_identity<T> /*type*/) {
+    Json definition;
+    std::string type;
+    if constexpr (std::is_enum_v<T>) {
+      const Vocabulary<T> vocabulary = vocabulary_of(T());
+      type = vocabulary.name;
+      for (const auto& [value, word, meaning] : vocabulary.words) {
+        definition["oneOf"].push_back({{"const", word}, {"description", meaning}});
+      }
+    } else {
+      Schema schema{definitions, {}};
+      describe(schema, T());
+      type = schema.name;
+      definition = std::move(schema.json);
+    }
+    definitions[type] = std::move(definition);
+    return {{"$ref", "#/$defs/" + type}};
+  }
+};
+
+Json schema_of_report() {
+  Json definitions = Json::object();
+  Schema schema{definitions, {}};
+  describe(schema, Report());
+  Json json = {{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"$id", "ttrace-report-5.json"}};
+  json.update(schema.json);
+  json["$comment"] = "Members may be added within a version; a reader should not refuse what it does not know.";
+  json["$defs"] = definitions;
+  return json;
+}
+
+}  // namespace
+}  // namespace ttrace::report
+
+int main() { std::puts(ttrace::report::schema_of_report().dump(2).c_str()); }
