@@ -37,6 +37,7 @@
 #include "tolerance/default_tolerance.h"
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
+#include "workflow/option_values.h"
 #include "workflow/page_facts.h"
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
@@ -44,26 +45,6 @@
 
 namespace ttrace {
 namespace {
-
-// Returns the command line of the same check.
-std::string command_of(const CheckOptions& options) {
-  std::string command = fmt::format("ttrace check --reference {} --candidate {}", shell_word(options.reference),
-                                    shell_word(options.candidate));
-  const auto add = [&](std::string_view name, const std::string& value) {
-    if (!value.empty()) command += fmt::format(" {} {}", name, shell_word(value));
-  };
-  add("-a", options.annotations.file);
-  for (const std::string& setting : options.annotations.settings) add("--set", setting);
-  add("--axes", options.annotations.axes);
-  add("--correspondence", options.correspondence);
-  add("-t", options.tolerance);
-  add("--only", options.only);
-  add("--iterations", fmt::format("{}", fmt::join(options.iterations, ",")));
-  if (options.accept_overrides) command += " --accept-overrides";
-  if (options.allow_same_run) command += " --allow-same-run";
-  if (options.strict) command += " --strict";
-  return command;
-}
 
 // Adds the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
 void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector<std::string>& notes) {
@@ -295,13 +276,12 @@ Lacking what_it_lacks(const CheckOptions& options, const LoadedRuns& loaded, con
 // tell something, or else the page. Empty where nothing differs.
 std::string closer_look(const CheckOptions& options, const Trace& candidate, const Report& report) {
   if (report.verdict() != RunVerdict::kDifferent) return "";
-  std::string command = command_of(options);
-  const bool is_whole = options.iterations.empty();  // a second run is given what the first recorded, all of it
-  const bool has_roots = is_whole && !report.roots.empty() && !has_rewritten_modules(candidate);
-  if (!has_roots || candidate.provenance.command.empty() || !plan_second_run(report).modules) {
-    return command + " --html report.html";
+  const bool has_roots = !report.roots.empty() && !has_rewritten_modules(candidate);
+  const bool can_localize = unknown_to_localize(options).empty();
+  if (!has_roots || !can_localize || candidate.provenance.command.empty() || !plan_second_run(report).modules) {
+    return command_of(options) + " --html report.html";
   }
-  return command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
+  return localize_command_of(options, {});
 }
 
 }  // namespace
