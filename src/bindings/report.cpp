@@ -1,8 +1,11 @@
 // Checks and their reports, and the tolerances that they need.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "report/render.h"
 #include "workflow/check.h"
 #include "workflow/estimate_tolerance.h"
+#include "workflow/options.h"
 
 namespace nb = nanobind;
 
@@ -23,8 +27,58 @@ auto rendered(Render render) {
   return [render](const Checked& checked) { return text_of(without_lock([&] { return render(checked); })); };
 }
 
-Checked check_traces(const CheckOptions& options) {
+// Takes what the caller has set from keywords, each by the name that the table of options gives it.
+class FromKeywords {
+ public:
+  explicit FromKeywords(const nb::kwargs& keywords) : keywords_(nb::cast<nb::dict>(keywords.attr("copy")())) {}
+
+  template <class Member>
+  void operator()(const Option& option, Member& member) {
+    take(keyword_of(option), member);
+  }
+
+  void operator()(const Option& option, std::set<std::int32_t>& member) {
+    std::vector<std::int32_t> values;
+    take(keyword_of(option), values);
+    member = {values.begin(), values.end()};
+  }
+
+  template <class Member>
+  void take(const std::string& keyword, Member& member) {
+    if (!keywords_.contains(keyword.c_str())) return;
+    if (!nb::try_cast(keywords_[keyword.c_str()], member)) {
+      throw nb::type_error(("check() has another type for the argument '" + keyword + "'").c_str());
+    }
+    nb::del(keywords_[keyword.c_str()]);
+  }
+
+  void require_all_taken() const {
+    for (const auto& [keyword, value] : keywords_) {
+      throw nb::type_error(("check() got an unexpected keyword argument '" + nb::cast<std::string>(keyword) + "'").c_str());
+    }
+  }
+
+ private:
+  nb::dict keywords_;
+};
+
+Checked check_traces(const nb::kwargs& keywords) {
+  CheckOptions options;
+  FromKeywords from(keywords);
+  visit_options(options, from);
+  from.take("pictures", options.pictures);
+  from.require_all_taken();
   return without_lock([&] { return check(options); });
+}
+
+// Returns the keywords of `check` that the table of options gives it, with what each means.
+std::vector<std::pair<std::string, std::string>> check_keywords() {
+  std::vector<std::pair<std::string, std::string>> keywords;
+  const CheckOptions defaults;
+  visit_options(defaults, [&](const Option& option, const auto&) {
+    keywords.emplace_back(keyword_of(option), option.help);
+  });
+  return keywords;
 }
 
 std::string estimate_tolerances(const EstimateToleranceOptions& options, const std::string& output) {
@@ -52,28 +106,8 @@ void bind_reports(nb::module_& module) {
             return text_of(without_lock([&] { return to_text(checked.report, options); }));
           },
           nb::arg("all"));
-  module.def(
-      "check",
-      [](std::string reference, std::string candidate, std::string annotations, std::vector<std::string> settings,
-         std::string axes, std::string tolerance, std::string only, bool strict, bool checksums, bool accept_overrides,
-         bool allow_same_run, bool pictures, int threads) {
-        CheckOptions options;
-        options.reference = std::move(reference);
-        options.candidate = std::move(candidate);
-        options.annotations = {std::move(annotations), std::move(settings), std::move(axes)};
-        options.tolerance = std::move(tolerance);
-        options.only = std::move(only);
-        options.strict = strict;
-        options.checksums = checksums;
-        options.accept_overrides = accept_overrides;
-        options.allow_same_run = allow_same_run;
-        options.pictures = pictures;
-        options.threads = threads;
-        return check_traces(options);
-      },
-      nb::kw_only(), nb::arg("reference"), nb::arg("candidate"), nb::arg("annotations"), nb::arg("settings"),
-      nb::arg("axes"), nb::arg("tolerance"), nb::arg("only"), nb::arg("strict"), nb::arg("checksums"),
-      nb::arg("accept_overrides"), nb::arg("allow_same_run"), nb::arg("pictures"), nb::arg("threads"));
+  module.def("check", check_traces);
+  module.def("check_keywords", check_keywords);
   module.def(
       "estimate_tolerance",
       [](std::string reference, const std::vector<std::string>& perturbed, const std::string& rerun,

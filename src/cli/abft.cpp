@@ -37,6 +37,8 @@ const std::map<std::string, abft::ThresholdMethod> kMethods = {
     {"norm", abft::ThresholdMethod::kNorm},
 };
 
+std::vector<std::string> threshold_methods() { return {"v-abft", "a-abft", "sea", "norm"}; }
+
 struct AbftOptions {
   std::string trace, only;
   AnnotationSource annotations;
@@ -135,17 +137,20 @@ void add_abft(CLI::App& app, Run& run_command) {
   CLI::App* abft = app.add_subcommand("abft", "Check a trace against itself, without a reference");
   abft->add_option("TRACE", options->trace, "Directory of the trace")->required();
   add_annotation_options(*abft, options->annotations);
-  add_axes_option(*abft, options->annotations);
-  add_only_option(*abft, options->only);
-  abft->add_option("--threshold", options->threshold, "How far checksums may be apart: v-abft, a-abft, sea, norm")
-      ->type_name("METHOD")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"v-abft", "a-abft", "sea", "norm"}));
+  add_option(*abft, option::kAxes, options->annotations.axes);
+  add_option(*abft, option::kOnly, options->only);
+  add_option(*abft,
+             {.names = "--threshold",
+              .type = "METHOD",
+              .help = "How far checksums may be apart: v-abft, a-abft, sea, norm",
+              .choices = threshold_methods,
+              .shows_default = true},
+             options->threshold);
   abft->add_option("--e-max", options->e_max,
                    "What products round on your platform, from `ttrace calibrate` [V-ABFT's values]")
       ->type_name("FILE");
-  add_report_options(*abft, options->report);
-  add_threads_option(*abft, options->threads);
+  add_options(*abft, options->report);
+  add_option(*abft, option::kThreads, options->threads);
   abft->footer(R"(Linear modules must be the product of their recorded inputs and weights, forward
 and backward (by checksums: no product is computed again; the gradient of an
 input is a sum over the linears and the residual connection that were given it,

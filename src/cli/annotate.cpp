@@ -103,11 +103,11 @@ void add_annotate(CLI::App& app, Run& run_command) {
   annotate->add_option("TRACE", options->traces, "Directories of the parallel program's traces, on one mesh or several")
       ->required();
   annotate->add_option("-o,--output", options->output, "Write the draft to this file [stdout]")->type_name("FILE");
-  add_reference_option(*annotate, options->reference)
+  add_option(*annotate, option::kReference, options->reference)
       ->description("Trace of the trusted run: with it a draft is measured, without it mostly guessed");
   add_annotation_options(*annotate, options->annotations)
       ->description("Annotations to start from (YAML): the draft holds them, and lines for what they do not place");
-  add_axes_option(*annotate, options->annotations);
+  add_option(*annotate, option::kAxes, options->annotations.axes);
   annotate->footer(R"(Each line of a draft says what it was seen on and why it is there: `# certain`
 where only this placement puts the shards together to the reference's values,
 `# guess` where others would do, or none does. Lines that begin with `#?` do not

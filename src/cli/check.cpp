@@ -4,14 +4,12 @@
 
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "cli/commands.h"
 #include "report/render.h"
-#include "workflow/collect.h"
 #include "workflow/follow.h"
 #include "workflow/processes.h"
 
@@ -20,7 +18,6 @@ namespace {
 
 struct CheckArguments {
   CheckOptions check;
-  std::string iterations;
   bool follow = false;
   FollowOptions following;
   ReportOptions report;
@@ -33,10 +30,6 @@ int run(const CheckArguments& arguments, Team& team) {
   CheckOptions options = arguments.check;
   options.team = &team;
   options.pictures = !arguments.report.html.empty();
-  if (!arguments.iterations.empty()) {
-    const std::vector<std::int32_t> iterations = parse_iterations(arguments.iterations);
-    options.iterations = {iterations.begin(), iterations.end()};
-  }
   const auto remember = [&](const Checked& one) {
     if (!arguments.history.empty()) add_to_history(arguments.history, one.record, one.report);
   };
@@ -54,64 +47,25 @@ int run(const CheckArguments& arguments, Team& team) {
   return exit_code_of(checked.report.verdict());
 }
 
-// Returns --follow.
-CLI::Option* add_following_options(CLI::App& check, CheckArguments& arguments) {
-  const char* const kFollowing = "While the job goes on";
-  CLI::Option* follow =
-      check
-          .add_flag("--follow", arguments.follow,
-                    "The candidate is a run that is collected with --split: check each iteration that the reference "
-                    "has as soon as all ranks have recorded it, until one differs; reports are of that, or of the last")
-          ->group(kFollowing);
-  check
-      .add_option_function<std::int64_t>(
-          "--timeout",
-          [&arguments](std::int64_t seconds) { arguments.following.timeout = std::chrono::seconds(seconds); },
-          "Give up where no further iteration came for so long [600]")
-      ->check(CLI::PositiveNumber)
-      ->needs(follow)
-      ->type_name("SECONDS")
-      ->group(kFollowing);
-  check
-      .add_option(
-          "--keep", arguments.following.keep,
-          "Of the candidate's iterations that are the same keep the last N, and remove the traces of the others")
-      ->check(CLI::PositiveNumber)
-      ->needs(follow)
-      ->type_name("N")
-      ->group(kFollowing);
-  return follow;
-}
-
 }  // namespace
 
 void add_check(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<CheckArguments>();
   CheckOptions& options = arguments->check;
   CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
-  add_reference_option(*check, options.reference)->required();
-  add_candidate_option(*check, options.candidate)->required();
-  add_annotation_options(*check, options.annotations);
-  add_axes_option(*check, options.annotations);
-  check
-      ->add_option("--reference-annotations", options.reference_annotations.file,
-                   "How a reference on several ranks places its tensors, where that is not what -a says")
-      ->type_name("FILE");
-  add_correspondence_option(*check, options.correspondence);
-  add_tolerance_option(*check, options.tolerance);
-  add_accept_option(*check, options.accept_overrides);
-  add_only_option(*check, options.only);
-  CLI::Option* iterations =
-      check->add_option("--iterations", arguments->iterations, "Compare these iterations alone, as in 0,2,5-7")
-          ->type_name("LIST");
-  add_report_options(*check, arguments->report);
-  add_history_option(*check, arguments->history);
-  check->add_flag("--strict", options.strict,
-                  "Untrusted tensors count as failed; ones that a program could not record are refused");
-  check->add_flag("!--no-checksums", options.checksums, "Do not verify the checksums of the tensors that are compared");
-  check->add_flag("--allow-same-run", options.allow_same_run, "The candidate may be the reference itself");
-  add_threads_option(*check, options.threads);
-  add_following_options(*check, *arguments)->excludes(iterations);
+  const auto add = [check](const Option& option, auto& member) { add_option(*check, option, member); };
+  visit_compared(options, add);
+  add_options(*check, arguments->report);
+  add_option(*check, option::kHistory, arguments->history);
+  visit_strictness(options, add);
+  add_option(*check,
+             {"--follow", "",
+              "The candidate is a run that is collected with --split: check each iteration that the reference has as "
+              "soon as all ranks have recorded it, until one differs; reports are of that, or of the last",
+              "While the job goes on"},
+             arguments->follow)
+      ->excludes(check->get_option("--iterations"));
+  add_options(*check, arguments->following);
   check->footer(R"(Examples:
   ttrace check --reference reference --candidate candidate -a gpt.yaml \
     -t tolerance.yaml

@@ -4,14 +4,22 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "base/annotation.h"
 #include "host/exit_codes.h"
 #include "host/terminal.h"
 #include "inspect/selection.h"
+#include "workflow/option_values.h"
+#include "workflow/options.h"
 #include "workflow/report_files.h"
 
 namespace ttrace::cli {
@@ -43,28 +51,59 @@ void add_help(CLI::App& app, Run& run);
 // Commands take it from their parent when they are registered.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// The options that several commands have. Each function returns the option that it has registered, for what a
-// command has to add: `required`, another description.
-CLI::Option* add_reference_option(CLI::App& command, std::string& trace);
-CLI::Option* add_candidate_option(CLI::App& command, std::string& trace);
+// Registers an option of a table (workflow/options.h), with what its value may be, and returns it, for what a command
+// has to add: `required`, another description. The member must live until the command line is parsed.
+template <class Member>
+CLI::Option* add_option(CLI::App& command, const Option& option, Member& member);
+
+// Registers all options of a struct.
+template <class Options>
+void add_options(CLI::App& command, Options& options) {
+  visit_options(options, [&](const Option& option, auto& member) { add_option(command, option, member); });
+}
+
 CLI::Option* add_annotation_options(CLI::App& command, AnnotationSource& annotations);  // -a; also --set
-CLI::Option* add_axes_option(CLI::App& command, AnnotationSource& annotations);
-CLI::Option* add_tolerance_option(CLI::App& command, std::string& file);
-CLI::Option* add_accept_option(CLI::App& command, bool& accept);  // --accept-overrides
-CLI::Option* add_correspondence_option(CLI::App& command, std::string& correspondence);
-CLI::Option* add_only_option(CLI::App& command, std::string& pattern);
 void add_choice_options(CLI::App& command, TensorChoice& choice);  // --kind, --iteration, --microbatch
-CLI::Option* add_threads_option(CLI::App& command, int& threads);
-CLI::Option* add_json_option(CLI::App& command, std::string& file);
-CLI::Option* add_html_option(CLI::App& command, std::string& file);
-CLI::Option* add_sarif_option(CLI::App& command, std::string& file);
-CLI::Option* add_github_option(CLI::App& command, bool& github);
-CLI::Option* add_history_option(CLI::App& command, std::string& file);
+
+// Returns the words that a value of this option may be, for completion; empty: it is any text, or a file.
+std::vector<std::string> choices_of(const CLI::Option& option);
 
 // --color, --quiet, --verbose: those of every command.
 void add_terminal_options(CLI::App& command, TerminalOptions& options);
 
-// Those of a command that writes a Report.
-void add_report_options(CLI::App& command, ReportOptions& options);
+namespace detail {
+
+// Completes what `add_option` has registered.
+CLI::Option* finish_option(CLI::App& command, const Option& option, CLI::Option* registered,
+                           const std::vector<std::string>& defaults);
+
+template <class Member>
+inline constexpr bool kOfCli11 = std::is_arithmetic_v<Member> || std::is_same_v<Member, std::string> ||
+                                 std::is_same_v<Member, std::filesystem::path> ||
+                                 std::is_same_v<Member, std::optional<std::int32_t>> ||
+                                 std::is_same_v<Member, std::optional<std::uint64_t>>;
+
+}  // namespace detail
+
+template <class Member>
+CLI::Option* add_option(CLI::App& command, const Option& option, Member& member) {
+  CLI::Option* registered = nullptr;
+  const bool is_list = option.type == std::string_view("LIST");
+  if constexpr (std::is_same_v<Member, bool>) {
+    registered = command.add_flag(option.names, member, option.help);
+  } else if constexpr (detail::kOfCli11<Member>) {
+    registered = command.add_option(option.names, member, option.help);
+  } else if constexpr (std::is_same_v<Member, std::vector<std::string>>) {
+    if (!is_list) registered = command.add_option(option.names, member, option.help)->allow_extra_args(false);
+  }
+  if constexpr (std::is_same_v<Member, std::chrono::seconds>) {
+    const auto set = [&member](std::int64_t seconds) { member = std::chrono::seconds(seconds); };
+    registered = command.add_option_function<std::int64_t>(option.names, set, option.help);
+  } else if constexpr (!detail::kOfCli11<Member>) {
+    const auto set = [option, &member](const std::string& text) { read_value(option, text, member); };
+    if (!registered) registered = command.add_option_function<std::string>(option.names, set, option.help);
+  }
+  return detail::finish_option(command, option, registered, texts_of(option, member));
+}
 
 }  // namespace ttrace::cli

@@ -14,7 +14,10 @@ namespace {
 using Options = std::vector<const CLI::Option*>;
 
 Options named_options_of(const CLI::App& command) {
-  return command.get_options([](const CLI::Option* option) { return !option->get_positional(); });
+  const auto is_shown = [](const CLI::Option* option) {
+    return !option->get_positional() && !option->get_group().empty();
+  };
+  return command.get_options(is_shown);
 }
 
 bool takes_value(const CLI::Option& option) { return option.get_type_size() != 0; }
@@ -47,6 +50,8 @@ _ttrace() {
   fi
   case ${COMP_WORDS[1]} in
 %CASES%  esac
+  case ${COMP_WORDS[1]}:${COMP_WORDS[COMP_CWORD - 1]} in
+%VALUES%  esac
   [[ $word != -* ]] || COMPREPLY=($(compgen -W "$words" -- "$word"))
 }
 complete -o default -F _ttrace ttrace
@@ -78,6 +83,22 @@ std::string filled(std::string_view script, const std::string& commands, const s
   return CLI::detail::find_and_replace(with_commands, "%CASES%", cases);
 }
 
+// Has a case for each option whose values are known: files are completed where none of them fits.
+std::string bash_cases_of_values(const CLI::App& app) {
+  std::string cases;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    for (const CLI::Option* option : named_options_of(*command)) {
+      const std::vector<std::string> values = choices_of(*option);
+      if (values.empty()) continue;
+      for (const std::string& name : names_of(*option)) {
+        cases += fmt::format("    {}:{}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", command->get_name(),
+                             name, fmt::join(values, " "));
+      }
+    }
+  }
+  return cases;
+}
+
 std::string bash_script(const CLI::App& app) {
   std::string cases;
   for (const CLI::App* command : app.get_subcommands({})) {
@@ -87,7 +108,8 @@ std::string bash_script(const CLI::App& app) {
     }
     cases += fmt::format("    {}) words='{}' ;;\n", command->get_name(), fmt::join(words, " "));
   }
-  return filled(kBash, fmt::format("{}", fmt::join(commands_of(app), " ")), cases);
+  const std::string script = filled(kBash, fmt::format("{}", fmt::join(commands_of(app), " ")), cases);
+  return CLI::detail::find_and_replace(script, "%VALUES%", bash_cases_of_values(app));
 }
 
 // For between single quotes, with what a specification of _arguments or _describe gives a meaning escaped.
@@ -100,6 +122,15 @@ std::string for_zsh(const std::string& text) {
   return escaped;
 }
 
+// Says how the option's value is completed.
+std::string zsh_value_of(const CLI::Option& option) {
+  if (!takes_value(option)) return "";
+  const std::vector<std::string> values = choices_of(option);
+  if (values.empty()) return ":value:_files";
+  const std::string words = fmt::format("({})", fmt::join(values, " "));
+  return fmt::format(":value:{{_alternative \"words:word:{}\" \"files:file:_files\"}}", words);
+}
+
 std::string zsh_script(const CLI::App& app) {
   std::string commands, cases;
   for (const CLI::App* command : app.get_subcommands({})) {
@@ -108,7 +139,7 @@ std::string zsh_script(const CLI::App& app) {
     for (const CLI::Option* option : named_options_of(*command)) {
       for (const std::string& name : names_of(*option)) {
         cases += fmt::format(" \\\n      '{}[{}]{}'", name, for_zsh(short_description(option->get_description())),
-                             takes_value(*option) ? ":value:_files" : "");
+                             zsh_value_of(*option));
       }
     }
     const bool is_help = command->get_name() == "help";
@@ -126,6 +157,8 @@ std::string fish_script(const CLI::App& app) {
       text += fmt::format("complete -c ttrace -n '__fish_seen_subcommand_from {}'", command->get_name());
       for (const std::string& name : option->get_snames()) text += " -s " + name;
       for (const std::string& name : option->get_lnames()) text += " -l " + name;
+      const std::vector<std::string> values = choices_of(*option);
+      if (!values.empty()) text += fmt::format(" -a '{}'", fmt::join(values, " "));
       text += fmt::format("{} -d {}\n", takes_value(*option) ? " -r" : "",
                           shell_word(short_description(option->get_description())));
     }

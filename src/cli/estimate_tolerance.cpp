@@ -161,20 +161,20 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")
       ->type_name("FILE")
       ->required();
-  add_reference_option(*estimate, options.reference)->description("Trace of the reference; collected if not there");
+  add_option(*estimate, option::kReference, options.reference)->description("Trace of the reference; collected if not there");
   add_annotation_options(*estimate, options.annotations)
       ->description("How the program places its tensors (YAML); for a reference on several ranks, or with experts");
   estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more")->type_name("TRACE");
   estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise")
       ->type_name("TRACE");
-  estimate
-      ->add_option("--estimator", arguments->estimator,
-                   fmt::format("What perturbed runs perturb: input, the first activation alone; modules, the output "
-                               "of every module; rewritten, what `collect --inject` gives to modules, for candidates "
-                               "that are collected so [{}]",
-                               name_of(kDefaultEstimator)))
-      ->type_name("NAME")
-      ->check(CLI::IsMember(std::vector<std::string>(kEstimatorNames.begin(), kEstimatorNames.end())));
+  add_option(*estimate,
+             {.names = "--estimator",
+              .type = "NAME",
+              .help = "What perturbed runs perturb: input, the first activation alone; modules, the output of every "
+                      "module; rewritten, what `collect --inject` gives to modules, for candidates that are collected "
+                      "so [input]",
+              .choices = choices::estimators},
+             arguments->estimator);
   estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
       ->type_name("FACTOR")
       ->capture_default_str()

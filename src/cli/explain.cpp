@@ -48,11 +48,11 @@ void add_explain(CLI::App& app, Run& run_command) {
   const auto options = std::make_shared<ExplainOptions>();
   CLI::App* explain = app.add_subcommand("explain", "Show how the shards of tensors were put together");
   explain->add_option("PATTERN", options->pattern, "A glob or dotted suffix of tensors' names")->required();
-  add_candidate_option(*explain, options->candidate)->required();
-  CLI::Option* reference = add_reference_option(*explain, options->reference);
+  add_option(*explain, option::kCandidate, options->candidate)->required();
+  CLI::Option* reference = add_option(*explain, option::kReference, options->reference);
   add_annotation_options(*explain, options->annotations);
-  add_axes_option(*explain, options->annotations);
-  add_correspondence_option(*explain, options->correspondence)->needs(reference);
+  add_option(*explain, option::kAxes, options->annotations.axes);
+  add_option(*explain, option::kCorrespondence, options->correspondence)->needs(reference);
   explain->footer(R"(Nothing is judged. Shown is, for each tensor, the rule that placed it, what each
 axis does, and which part of the whole each rank holds. With --correspondence
 names and pieces are the reference's, and what the candidate's are made of is

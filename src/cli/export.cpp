@@ -60,12 +60,12 @@ void add_export(CLI::App& app, Run& run_command) {
       ->required()
       ->type_name("OUT");
   add_annotation_options(*command, options->annotations);
-  add_axes_option(*command, options->annotations);
+  add_option(*command, option::kAxes, options->annotations.axes);
   CLI::Option* reference =
-      add_reference_option(*command, options->reference)
+      add_option(*command, option::kReference, options->reference)
           ->description("Of a --correspondence: the trace under whose names, and in whose layout, tensors are written");
-  reference->needs(add_correspondence_option(*command, options->correspondence)->needs(reference));
-  add_only_option(*command, options->choice.pattern);
+  reference->needs(add_option(*command, option::kCorrespondence, options->correspondence)->needs(reference));
+  add_option(*command, option::kOnly, options->choice.pattern);
   add_choice_options(*command, options->choice);
   command->footer(R"(The shards of each tensor are put together as `check` does. A tensor is called
 iteration-0/microbatch-2/output/layers.0.mlp, and has its recorded bits; sums of

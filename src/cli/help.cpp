@@ -36,6 +36,10 @@ class HelpFormatter : public CLI::Formatter {
     return text.str().empty() ? "" : "\nCommands:\n" + text.str();
   }
 
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return CLI::detail::find_and_replace(Formatter::make_option_name(option, is_positional), "{false}", "");
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_positional() || option->get_type_size() == 0) return "";
     const std::string type = option->get_type_name();

@@ -161,7 +161,7 @@ void add_history(CLI::App& app, Run& run_command) {
   history->add_option("--tensor", options->tensor, "Show the ratios of tensors whose name matches this glob or suffix")
       ->type_name("PATTERN");
   history->add_flag("--json", options->json, "JSON on stdout, with every ratio");
-  add_html_option(*history, options->html);
+  add_option(*history, option::kHtml, options->html);
   history->footer(R"(A ratio is rel_err / allowed: 1 is as much as the tensor may differ by. A check
 has the largest of each tensor, over micro-batches and iterations. A tensor grew
 where its ratio is more than twice the largest that the same candidate had

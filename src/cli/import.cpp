@@ -67,11 +67,12 @@ void add_import(CLI::App& app, Run& run_command) {
                    "files: how paths below a SOURCE, and behind :: keys within a file, are made of {name}, {kind}, "
                    "{rank}, {iteration}, {microbatch}, and * for any other text")
       ->type_name("PATTERN");
-  std::vector<std::string> kinds;
-  for (std::uint8_t kind = kKindFirst; kind <= kKindLast; ++kind) kinds.emplace_back(name_of(static_cast<Kind>(kind)));
-  command->add_option("--kind", options->kind, "files: of tensors whose pattern says none: output, param, ...")
-      ->type_name("KIND")
-      ->check(CLI::IsMember(kinds));
+  add_option(*command,
+             {.names = "--kind",
+              .type = "KIND",
+              .help = "files: of tensors whose pattern says none: output, param, ...",
+              .choices = choices::kinds},
+             options->kind);
   command
       ->add_option("--key", options->key,
                    "checkpoint: the part that holds the parameters, where others are beside it: model")

@@ -73,10 +73,10 @@ void add_lint(CLI::App& app, Run& run_command) {
   CLI::App* lint = app.add_subcommand("lint", "Say what looks wrong with annotations for a trace");
   lint->add_option("TRACE", options->trace, "Directory of the parallel program's trace")->required();
   add_annotation_options(*lint, options->annotations)->required();
-  add_axes_option(*lint, options->annotations);
-  add_reference_option(*lint, options->reference)
+  add_option(*lint, option::kAxes, options->annotations.axes);
+  add_option(*lint, option::kReference, options->reference)
       ->description("Trace of the trusted run: it knows the number of layers, and shapes");
-  add_json_option(*lint, options->json);
+  add_option(*lint, option::kJson, options->json);
   lint->footer(R"(Examples:
   ttrace lint candidate -a gpt.yaml
   ttrace lint candidate -a gpt.yaml --json - | jq '.messages[] | .text'

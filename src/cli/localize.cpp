@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "host/shell_words.h"
 #include "load/trace_reader.h"
 #include "workflow/closer_look.h"
 
@@ -74,14 +73,12 @@ int run(const LocalizeArguments& arguments) {
       arguments.output.empty() ? fs::path(arguments.check.candidate + ".localized") : arguments.output;
   std::string reason;
   if (look_closer(arguments, output, report)) {
-    checked.page.command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
+    checked.page.command = localize_command_of(arguments.check, {});
   } else if (std::optional<CollectOptions> second = second_run_options(arguments.check, report, reason)) {
     second->output = output;
     run_again(*second, arguments);
     add_second_run(report, arguments.check, second->output);
-    std::string& command = checked.page.command;  // that of the check
-    command.replace(0, std::string_view("ttrace check").size(), "ttrace localize");
-    command += " -o " + shell_word(second->output.string());
+    checked.page.command = localize_command_of(arguments.check, second->output);
   } else {
     spdlog::info("no second run: {}", reason);
   }
@@ -94,18 +91,16 @@ int run(const LocalizeArguments& arguments) {
 void add_localize(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<LocalizeArguments>();
   CLI::App* localize = app.add_subcommand("localize", "After a failed check: which module is wrong by itself?");
-  add_reference_option(*localize, arguments->check.reference)->required();
-  add_candidate_option(*localize, arguments->check.candidate)->required();
-  add_annotation_options(*localize, arguments->check.annotations);
-  add_axes_option(*localize, arguments->check.annotations);
-  add_correspondence_option(*localize, arguments->check.correspondence)
-      ->description("Not possible: a second run gives values by name, and other programs have others");
-  add_tolerance_option(*localize, arguments->check.tolerance);
-  add_accept_option(*localize, arguments->check.accept_overrides);
-  localize->add_option("-o,--output", arguments->output, "Directory for the second run's trace [CANDIDATE.localized]")
-      ->type_name("TRACE");
-  add_report_options(*localize, arguments->report);
-  add_threads_option(*localize, arguments->check.threads);
+  const auto add = [localize](Option option, auto& member) {
+    if (!option.in_localize && *option.help_in_localize == '\0') return;
+    if (!option.in_localize) option.help = option.help_in_localize;
+    add_option(*localize, option, member);
+  };
+  visit_compared(arguments->check, add);
+  add_option(*localize, {"-o,--output", "TRACE", "Directory for the second run's trace [CANDIDATE.localized]"},
+             arguments->output);
+  add_options(*localize, arguments->report);
+  visit_strictness(arguments->check, add);
   localize->add_option("COMMAND", arguments->command,
                        "The candidate's command, after -- [as its trace has it, in the same directory]");
   localize->footer(R"(Runs the candidate's command once more, as `ttrace collect --inject REFERENCE

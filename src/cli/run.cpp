@@ -20,6 +20,7 @@
 #include "report/run_report.h"
 #include "workflow/annotations.h"
 #include "workflow/artifacts.h"
+#include "workflow/candidate_check.h"
 #include "workflow/check.h"
 #include "workflow/collect.h"
 #include "workflow/localize.h"
@@ -138,19 +139,11 @@ Report check_candidate(const RunContext& context, const Job& job, PageFacts& pag
   const std::string artifact = candidate_artifact(job);
   const fs::path report_file = context.workspace.path_of(artifact) / "report.json";
   fs::remove(report_file);
-  CheckOptions check_options;
-  check_options.reference = context.workspace.trace_of(kReference);
-  check_options.candidate = context.workspace.trace_of(artifact);
-  check_options.annotations = annotations_for(context.file, job);
-  check_options.correspondence = context.file.correspondence;
-  check_options.tolerance = job.tolerance;
-  if (job.tolerance.empty()) check_options.tolerance = context.workspace.path_of(kTolerance) / "tolerance.yaml";
-  check_options.accept_overrides = context.file.accept_overrides;
-  check_options.waivers = waivers_for(context.file, job.name, context.today);
-  check_options.threads = context.options.threads;
-  check_options.pictures = !context.options.html.empty();
-  Checked checked = check(check_options);
-  localize(context, job, check_options, checked.report);
+  CheckOptions options = check_options(context.file, job, context.workspace, context.today);
+  options.threads = context.options.threads;
+  options.pictures = !context.options.html.empty();
+  Checked checked = check(options);
+  localize(context, job, options, checked.report);
   replace_file(report_file, to_json(checked.report));
   checked.record.candidate = job.name;
   if (!context.options.history.empty()) add_to_history(context.options.history, checked.record, checked.report);
@@ -316,22 +309,23 @@ void add_run(CLI::App& app, Run& run_command) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Collect, estimate and check what a file lists: for CI");
   command->add_option("FILE", options->file, "What to run (YAML)")->capture_default_str();
-  command->add_option("--work", options->work, "Directory for what is made")->type_name("DIR")->capture_default_str();
-  command->add_option("--only", options->only, "Only candidates whose name fits this glob")->type_name("PATTERN");
-  command->add_flag("--plan", options->plan, "Run nothing; list what would run and what is there already");
-  command->add_flag("--refresh", options->refresh, "Make a stale reference or tolerance again");
-  command->add_flag(
-      "--bisect", options->bisect,
-      "For `git bisect run`: exit with 125 instead of 2, which skips a commit that could not be looked at");
-  add_json_option(*command, options->json);
-  command->add_option("--junit", options->junit, "Write it as JUnit XML, a suite per candidate (-: stdout)")
-      ->type_name("FILE");
-  command->add_option("--markdown", options->markdown, "Write a summary in Markdown (-: stdout)")->type_name("FILE");
-  add_html_option(*command, options->html);
-  add_sarif_option(*command, options->sarif);
-  add_github_option(*command, options->github);
-  add_history_option(*command, options->history);
-  add_threads_option(*command, options->threads);
+  add_option(*command, {.names = "--work", .type = "DIR", .help = "Directory for what is made", .shows_default = true},
+             options->work);
+  add_option(*command, {"--only", "PATTERN", "Only candidates whose name fits this glob"}, options->only);
+  add_option(*command, {"--plan", "", "Run nothing; list what would run and what is there already"}, options->plan);
+  add_option(*command, {"--refresh", "", "Make a stale reference or tolerance again"}, options->refresh);
+  add_option(*command,
+             {"--bisect", "",
+              "For `git bisect run`: exit with 125 instead of 2, which skips a commit that could not be looked at"},
+             options->bisect);
+  add_option(*command, option::kJson, options->json);
+  add_option(*command, {"--junit", "FILE", "Write it as JUnit XML, a suite per candidate (-: stdout)"}, options->junit);
+  add_option(*command, {"--markdown", "FILE", "Write a summary in Markdown (-: stdout)"}, options->markdown);
+  add_option(*command, option::kHtml, options->html);
+  add_option(*command, option::kSarif, options->sarif);
+  add_option(*command, option::kGithub, options->github);
+  add_option(*command, option::kHistory, options->history);
+  add_option(*command, option::kThreads, options->threads);
   command
       ->add_option("-j,--jobs", options->jobs,
                    "Commands to run side by side, perturbed runs and candidates; what one prints goes to trace.log "

@@ -150,14 +150,14 @@ void add_sdc(CLI::App& app, Run& run_command) {
                   "Trace of a second run of the healthy node: must have the same bits, which shows that the program "
                   "repeats itself")
       ->type_name("TRACE");
-  add_json_option(*sdc, options->json);
-  add_html_option(*sdc, options->html);
+  add_option(*sdc, option::kJson, options->json);
+  add_option(*sdc, option::kHtml, options->html);
   sdc->add_option(
          "--csv", options->csv,
          "Write submodules.csv (each type of submodule at each micro-step), ranks.csv (the same for each rank) "
          "and steps.csv to this directory")
       ->type_name("DIR");
-  add_threads_option(*sdc, options->threads);
+  add_option(*sdc, option::kThreads, options->threads);
   sdc->footer(R"(Both runs are of one deterministic program, with the same ranks; record as many
 iterations as you want to see. frequency: share of a submodule's output elements
 with other bits, mean over the submodules of a type; severity: mean of

@@ -42,10 +42,10 @@ void add_show(CLI::App& app, Run& run_command) {
   CLI::App* command = app.add_subcommand("show", "Print logical tensors, beside the reference's");
   command->add_option("CANDIDATE", arguments->candidate, "Trace of the run under test")->required();
   command->add_option("NAME", arguments->show.choice.pattern, "A glob or dotted suffix of tensors' names")->required();
-  CLI::Option* reference = add_reference_option(*command, arguments->reference);
+  CLI::Option* reference = add_option(*command, option::kReference, arguments->reference);
   add_annotation_options(*command, arguments->annotations);
-  add_axes_option(*command, arguments->annotations);
-  add_correspondence_option(*command, arguments->correspondence)->needs(reference);
+  add_option(*command, option::kAxes, arguments->annotations.axes);
+  add_option(*command, option::kCorrespondence, arguments->correspondence)->needs(reference);
   add_choice_options(*command, arguments->show.choice);
   command->add_option("--slice", arguments->show.slice, "Only these elements, as in '0:4, :, -1'")->type_name("SLICE");
   command->footer(R"(A tensor is put together from its shards, and printed as NumPy does, with the

@@ -37,6 +37,7 @@
 #include "tolerance/default_tolerance.h"
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
+#include "workflow/option_values.h"
 #include "workflow/page_facts.h"
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
@@ -44,31 +45,6 @@
 
 namespace ttrace {
 namespace {
-
-// Returns the command line of the same check.
-std::string command_of(const CheckOptions& options) {
-  std::string command = fmt::format("ttrace check --reference {} --candidate {}", shell_word(options.reference),
-                                    shell_word(options.candidate));
-  const auto add = [&](std::string_view name, const std::string& value) {
-    if (!value.empty()) command += fmt::format(" {} {}", name, shell_word(value));
-  };
-  add("-a", options.annotations.file);
-  for (const std::string& setting : options.annotations.settings) add("--set", setting);
-  add("--axes", options.annotations.axes);
-  add("--correspondence", options.correspondence);
-  add("-t", options.tolerance);
-  add("--only", options.only);
-  add("--iterations", fmt::format("{}", fmt::join(options.iterations, ",")));
-  if (options.accept_overrides) command += " --accept-overrides";
-  if (options.allow_same_run) command += " --allow-same-run";
-  if (options.strict) command += " --strict";
-  return command;
-}
-
-// Returns the command line of its second run.
-std::string localize_command_of(const CheckOptions& options) {
-  return command_of(options).replace(0, std::string_view("ttrace check").size(), "ttrace localize");
-}
 
 // Adds the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
 void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector<std::string>& notes) {
@@ -273,10 +249,10 @@ std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& repo
 // Says what to do next, and what people should know of the runs.
 void advise(LoadedRuns& loaded, const CheckOptions& options, Report& report) {
   const Trace& candidate = *loaded.candidate.trace;
-  const bool is_whole = options.iterations.empty();  // a second run is given what the first recorded, all of it
+  const bool can_localize = unknown_to_localize(options).empty();
   add_advice({loaded.reference, loaded.candidate, is_mapping_known(options, candidate), loaded.tolerance.has_value(),
               options.correspondence, command_of(options),
-              is_whole ? std::optional(localize_command_of(options)) : std::nullopt},
+              can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt},
              report);
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   note_swapped(*loaded.reference.trace, candidate, report);

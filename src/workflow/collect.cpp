@@ -29,6 +29,7 @@
 #include "workflow/annotations.h"
 #include "workflow/collected.h"
 #include "workflow/git.h"
+#include "workflow/option_values.h"
 
 namespace ttrace {
 namespace {
@@ -88,29 +89,25 @@ std::string random_run_id() {
                      low & 0xffff'ffff'ffff);
 }
 
-// Returns the options that a selection stands for, as words of a command line.
-std::vector<std::string> words_of(const RecordingSelection& selection) {
-  std::vector<std::string> words;
-  for (const std::string& pattern : selection.only) words.insert(words.end(), {"--only", pattern});
-  for (const std::string& pattern : selection.except) words.insert(words.end(), {"--except", pattern});
-  if (!selection.kinds.empty()) {
-    words.insert(words.end(), {"--kinds", fmt::format("{}", fmt::join(selection.kinds, ","))});
-  }
-  if (selection.depth) words.insert(words.end(), {"--depth", fmt::format("{}", *selection.depth)});
-  if (selection.sketch) words.emplace_back("--sketch");
-  for (const std::string& pattern : selection.whole) words.insert(words.end(), {"--whole", pattern});
-  return words;
+template <class Value>
+nlohmann::json json_of_value(const Value& value) {
+  return value;
 }
+
+template <class Value>
+nlohmann::json json_of_value(const std::optional<Value>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+nlohmann::json json_of_value(Estimator value) { return name_of(value); }
 
 // Returns null where all is recorded.
 nlohmann::json json_of(const RecordingSelection& selection) {
   if (selection == RecordingSelection{}) return nullptr;
-  nlohmann::json json = {{"only", selection.only}, {"except", selection.except}, {"kinds", selection.kinds}};
-  json["depth"] = nullptr;
-  if (selection.depth) json["depth"] = *selection.depth;
-  json["sketch"] = selection.sketch;
-  json["whole"] = selection.whole;
-  json["reason"] = "collected with " + shell_line(words_of(selection));
+  nlohmann::json json = {{"reason", "collected with " + shell_line(to_words(selection))}};
+  visit_options(selection, [&](const Option& option, const auto& value) {
+    json[keyword_of(option)] = json_of_value(value);
+  });
   return json;
 }
 
@@ -123,13 +120,12 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   nlohmann::json config;
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
-  config["iterations"] = options.iterations;
-  config["split"] = options.split;
-  config["axes"] = options.axes;
+  visit_options(options, [&](const Option& option, const auto& value) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, fs::path>) {  // none of these is a path
+      if (option.for_ranks) config[keyword_of(option)] = json_of_value(value);
+    }
+  });
   config["annotations"] = annotations.string();
-  config["perturb"] = nullptr;
-  if (options.perturb) config["perturb"] = *options.perturb;
-  config["perturb_at"] = name_of(options.perturb_at);
   config["rewrite"] = values.for_ranks;
   config["selection"] = json_of(options.selection);
   const fs::path directory = fs::current_path() / options.working_directory;
@@ -187,26 +183,9 @@ CommandResult run_with_progress(const CollectOptions& options, Launch launch) {
 
 // Returns the command line of a `ttrace collect` with these options.
 std::vector<std::string> command_line_of(const CollectOptions& options) {
-  std::vector<std::string> words = {
-      fs::read_symlink("/proc/self/exe").string(),          "collect", "-o", options.output.string(), "--iterations",
-      fmt::format("{}", fmt::join(options.iterations, ","))};
-  if (options.split) words.emplace_back("--split");
-  if (!options.annotations.file.empty()) words.insert(words.end(), {"-a", options.annotations.file});
-  for (const std::string& setting : options.annotations.settings) words.insert(words.end(), {"--set", setting});
-  if (!options.axes.empty()) words.insert(words.end(), {"--axes", options.axes});
-  if (options.perturb) {
-    words.insert(words.end(), {"--perturb", fmt::format("{}", *options.perturb), "--perturb-at",
-                               std::string(name_of(options.perturb_at))});
-  }
-  const std::vector<std::string> selected = words_of(options.selection);
-  words.insert(words.end(), selected.begin(), selected.end());
-  const RewriteOptions& rewrite = options.rewrite;
-  for (const auto& [name, trace] :
-       {std::pair("--inject", &rewrite.inject), std::pair("--rewrite", &rewrite.rewrite),
-        std::pair("--inject-params", &rewrite.inject_params), std::pair("--consistent-init", &rewrite.consistent_init),
-        std::pair("--layout", &rewrite.layout)}) {
-    if (!trace->empty()) words.insert(words.end(), {name, trace->string()});
-  }
+  std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string(), "collect"};
+  const std::vector<std::string> set = to_words(options);
+  words.insert(words.end(), set.begin(), set.end());
   words.emplace_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
   return words;

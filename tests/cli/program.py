@@ -1,5 +1,7 @@
 """Runs the program as a user types it, in a directory of its own."""
 
+import re
+import shlex
 import subprocess
 
 from traces import PROGRAM, digest_of
@@ -17,7 +19,18 @@ class Program:
         self.fill_in_digests()
         result = subprocess.run([PROGRAM, *words], cwd=self.directory, capture_output=True, text=True, timeout=60)
         assert result.returncode == code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+        for line in re.findall(r"^next: ttrace ((?:check|localize) .*)$", result.stdout, re.MULTILINE):
+            self.takes(shlex.split(line))
         return result.stdout, result.stderr
+
+    def takes(self, words):
+        """The program takes these words, and what stops it is a report that cannot be written."""
+        stopped = subprocess.run(
+            [PROGRAM, *words, "--junit", "no/such/directory"], cwd=self.directory, capture_output=True, text=True
+        )
+        assert stopped.returncode == 2 and stopped.stderr.startswith("ttrace: error: no/such/directory: "), (
+            f"next: {shlex.join(words)}\n{stopped.stderr}"
+        )
 
     def refuses(self, *words):
         """The text of the one error line that a run which could not look leaves: nothing else, nowhere else."""

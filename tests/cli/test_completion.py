@@ -36,16 +36,24 @@ def test_bash_completes_commands_and_their_options(scripts):
     assert completed_by_bash(scripts, "ttrace", "ch") == {"check"}
     assert {"collect", "run", "help"} <= completed_by_bash(scripts, "ttrace", "")
     assert completed_by_bash(scripts, "ttrace", "help", "exp") == {"explain", "export"}
-    assert completed_by_bash(scripts, "ttrace", "check", "--ref") == {"--reference", "--reference-annotations"}
+    assert completed_by_bash(scripts, "ttrace", "check", "--reference-a") == {"--reference-annotations"}
     assert "--iterations" in completed_by_bash(scripts, "ttrace", "collect", "-")
     assert "--split" not in completed_by_bash(scripts, "ttrace", "check", "-")
     assert completed_by_bash(scripts, "ttrace", "collect", "--", "python", "--it") == set()  # another's options
 
 
+def test_bash_completes_the_values_of_options(scripts):
+    assert completed_by_bash(scripts, "ttrace", "check", "--color", "a") == {"auto", "always"}
+    assert completed_by_bash(scripts, "ttrace", "check", "-a", "megatron_l") == {"megatron_llama"}
+    assert completed_by_bash(scripts, "ttrace", "show", "--kind", "main") >= {"main_grad"}
+    assert "transformers_megatron_llama" in completed_by_bash(scripts, "ttrace", "check", "--correspondence", "")
+    assert "--directory" not in completed_by_bash(scripts, "ttrace", "collect", "--")
+
+
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
 def test_fish_completes_commands_and_their_options(scripts):
     assert completed_by_fish(scripts, "ttrace chec") == {"check"}
-    assert completed_by_fish(scripts, "ttrace check --ref") == {"--reference", "--reference-annotations"}
+    assert completed_by_fish(scripts, "ttrace check --reference-a") == {"--reference-annotations"}
     assert completed_by_fish(scripts, "ttrace help exp") == {"explain", "export"}
 
 

@@ -524,6 +524,37 @@ def test_a_candidate_may_have_annotations_and_a_tolerance_of_its_own(project):
     assert project.refusal().startswith("nowhere.yaml: ")
 
 
+RECORD = """\
+import sys, numpy, ttrace
+dim = 1 if sys.argv[1] == "reference" else 0
+whole = numpy.arange(1, 33, dtype="float32").reshape(4, 8)
+for rank in range(2):
+    with ttrace.Recorder(rank=rank, world_size=2, axes="tp=2") as run:
+        part = numpy.split(whole, 2, axis=dim)[rank]
+        if run.seed is not None:
+            part = part * numpy.split(run.factors("mlp", whole.shape), 2, axis=dim)[rank]
+        run.record("mlp", numpy.ascontiguousarray(part))
+        run.record("loss", numpy.float32(1), kind="scalar")
+"""
+
+
+@pytest.mark.parametrize("own", ["annotations: rows.yaml", "parameters: {dim: 0}"])
+def test_a_candidates_own_annotations_are_not_those_of_a_parallel_reference(tmp_path, monkeypatch, own):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(PROGRAM).parents[1] / "lib/python"))
+    project = Project(tmp_path)
+    project.write("record.py", RECORD)
+    project.write("columns.yaml", "parameters: {dim: 1}\nmlp:\n  output: {tp_dim: $dim}\n")
+    project.write("rows.yaml", "mlp:\n  output: {tp_dim: 0}\n")
+    job = f"command: {sys.executable} record.py {{}}, inputs: [record.py], axes: tp=2"
+    project.write(
+        "ttrace.yaml",
+        f"reference: {{{job.format('reference')}}}\n"
+        f"candidates: [{{name: rows, {job.format('candidate')}, {own}}}]\n"
+        "annotations: columns.yaml\nlocalize: false\n",
+    )
+    assert project.last_line(code=0) == "1 candidate computes what the reference computes."
+
+
 # For the shell: goes on when two of these commands have started, or fails after ten seconds.
 MEET = (
     "echo $MASTER_PORT > met-{tp}; "

@@ -58,23 +58,13 @@ class Report(report_types.Report):
 def check(
     candidate: "str | os.PathLike[str]",
     reference: "str | os.PathLike[str]",
-    *,
-    annotations: "str | os.PathLike[str]" = "",
-    tolerance: "str | os.PathLike[str]" = "",
-    settings: Sequence[str] = (),
-    axes: str = "",
-    only: str = "",
-    strict: bool = False,
-    checksums: bool = True,
-    accept_overrides: bool = False,
-    allow_same_run: bool = False,
-    pictures: bool = False,
-    threads: int = 0,
+    **options: Any,
 ) -> Report:
     """Does the candidate compute what the reference computes? Both are directories of traces; the options are those of
-    `ttrace check`: `annotations` (`-a`), `settings` (`--set`), `tolerance` (`-t`), `axes`, `only` (a pattern),
-    `strict`, ... `pictures` are for `Report.to_html`. Raises InputError where it could not look, except where what was
-    compared proves too little: that is a verdict.
+    `ttrace check`, by their long names: `annotations` (`-a`), `settings` (`--set`), `tolerance` (`-t`),
+    `reference_annotations`, `correspondence`, `only` (a pattern), `iterations` (a list), `strict`, `checksums`, ...
+    `pictures` are for `Report.to_html`. Raises InputError where it could not look, except where what was compared
+    proves too little: that is a verdict.
 
     >>> report = ttrace.check("candidate", "reference", annotations="gpt.yaml")
     >>> report.verdict
@@ -84,23 +74,8 @@ def check(
     >>> [(finding.name, finding.kind, finding.microbatch) for finding in report.findings]
     [('mlp', 'output', 0), ('mlp', 'output', 1)]
     """
-    return _report_of(
-        _core.check(
-            reference=os.fspath(reference),
-            candidate=os.fspath(candidate),
-            annotations=os.fspath(annotations),
-            settings=list(settings),
-            axes=axes,
-            tolerance=os.fspath(tolerance),
-            only=only,
-            strict=strict,
-            checksums=checksums,
-            accept_overrides=accept_overrides,
-            allow_same_run=allow_same_run,
-            pictures=pictures,
-            threads=threads,
-        )
-    )
+    words = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    return _report_of(_core.check(reference=os.fspath(reference), candidate=os.fspath(candidate), **words))
 
 
 def estimate_tolerance(
