@@ -92,13 +92,6 @@ std::map<ToleranceKey, Responses> responses_of(std::span<const RunDifferences> r
   return result;
 }
 
-bool differs(const RunDifferences& run) {
-  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
-    if (is_floating(run.pairs[i].reference->dtype) && run.differences[i].differing > 0) return true;
-  }
-  return false;
-}
-
 void require_effective_runs(std::span<const RunDifferences> perturbed) {
   if (perturbed.size() < kLeastPerturbedRuns) {
     throw InputError(
@@ -151,6 +144,13 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
 }
 
 }  // namespace
+
+bool differs(const RunDifferences& run) {
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    if (is_floating(run.pairs[i].reference->dtype) && run.differences[i].differing > 0) return true;
+  }
+  return false;
+}
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options, OwnRoundings own_sums) {

@@ -56,6 +56,9 @@ OwnRoundings measure_own_norms(std::span<const TensorPair> pairs, std::span<cons
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options, OwnRoundings own_sums = {});
 
+// True where a floating-point tensor of the run is not the reference's to the last bit.
+bool differs(const RunDifferences& run);
+
 // Fills the run ids, seeds and the estimator of `file`. Throws InputError when a run is given twice, when the reference
 // or the rerun is perturbed, when a perturbed run is not, when two have one seed, and when the runs differ in what was
 // perturbed, in the compute dtype, or in the values that they were given (ttrace/rewrite/). `rerun` may be null.

@@ -9,6 +9,11 @@
 // Where a tensor has few elements, luck is larger: so many times as far as the root mean square of the others is one
 // response with the probability kFewLevel, by Fisher's F as in floors.cpp. The gradients of a softmax's scores add up
 // to zero, so that one element of them is not free: in a classifier of two classes one run was at 42 times.
+//
+// A rerun that differs from the reference is one of two things. A program that does not repeat itself draws reference,
+// rerun and perturbed runs from one scatter: none of them is farther from the reference than from each other. A program
+// that was changed after its reference was kept is close to itself and far from the reference, in the norm or, where
+// noise is as large as the change, in the factor that all tensors of a kind have in common.
 #include "tolerance/family.h"
 
 #include <fmt/format.h>
@@ -32,13 +37,16 @@ namespace {
 
 constexpr double kKindSpan = 4;     // three times the largest median of a kind
 constexpr double kTensorSpan = 10;  // five times the largest of a tensor
+constexpr std::size_t kFewTensors = 4;
 
 // An optimizer's step is not smooth (floors.cpp): a token that is routed elsewhere turns the sign of so many small
 // gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
 bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
 
+// The largest over micro-batches and iterations.
 struct Response {
-  double largest = 0;  // over micro-batches and iterations
+  double largest = 0;  // rel_err
+  double scale = 0;    // |scale_err|
   std::int64_t elements = 0;
 };
 using RunResponses = std::map<ToleranceKey, Response>;
@@ -99,6 +107,7 @@ RunResponses measured_in(const RunDifferences& run) {
     if (difference.reference_square == 0 || difference.nonfinite_mismatch > 0) continue;
     Response& response = responses[{tensor.id.kind, tensor.id.name}];
     response.largest = std::max(response.largest, difference.rel_err());
+    response.scale = std::max(response.scale, std::abs(difference.scale_err()));
     response.elements = std::max(response.elements, difference.elements);
   }
   return responses;
@@ -176,12 +185,53 @@ RunResponses largest_but(const std::vector<RunResponses>& runs, std::size_t left
   RunResponses largest;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     if (r == left_out) continue;
-    for (const auto& [key, response] : runs[r]) largest[key].largest = std::max(largest[key].largest, response.largest);
+    for (const auto& [key, response] : runs[r]) {
+      Response& of_all = largest[key];
+      of_all.largest = std::max(of_all.largest, response.largest);
+      of_all.scale = std::max(of_all.scale, response.scale);
+    }
   }
   return largest;
 }
 
+// How many times as far from the reference as from its like; from what is equal to the last bit, endlessly.
+double times_as_far(double from_reference, double from_like) {
+  return from_reference == 0 ? 0 : from_reference / from_like;
+}
+
+[[noreturn]] void fail_as_other_program(const RunDifferences& rerun, const std::string& what, double times) {
+  throw InputError(fmt::format(
+      "{}: differs from the reference, and not from the perturbed runs: {} is {} as far from the reference's; expected "
+      "a reference of the program that runs now: collect it again",
+      rerun.what, what, std::isinf(times) ? "endless times" : fmt::format("{:.3g} times", times)));
+}
+
 }  // namespace
+
+void require_program_of_reference(const RunDifferences& rerun, std::span<const RunDifferences> from_rerun,
+                                  const EstimateOptions& options) {
+  std::vector<RunResponses> responses;
+  for (const RunDifferences& run : from_rerun) responses.push_back(measured_in(run));
+  const RunResponses like = largest_but(responses, responses.size());
+  std::map<Kind, std::vector<double>> norms, scales;
+  for (const auto& [key, response] : measured_in(rerun)) {
+    const auto found = like.find(key);
+    if (found == like.end() || options.margin * found->second.largest >= 1) continue;
+    const double times = times_as_far(response.largest, found->second.largest);
+    norms[key.first].push_back(times);
+    scales[key.first].push_back(times_as_far(response.scale, found->second.scale));
+    if (jumps(key.first) || times <= tensor_span(response.elements, from_rerun.size())) continue;
+    fail_as_other_program(rerun, fmt::format("{} {}", printable(key.second), name_of(key.first)), times);
+  }
+  for (const auto* const ratios : {&norms, &scales}) {
+    for (const auto& [kind, values] : *ratios) {
+      const double median = median_of(values);
+      // The median of few tensors is one tensor's.
+      if (median > (values.size() < kFewTensors ? kTensorSpan : kKindSpan))
+        fail_as_other_program(rerun, fmt::format("a typical {}", name_of(kind)), median);
+    }
+  }
+}
 
 void require_one_family(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                         const EstimateOptions& options) {

@@ -15,6 +15,12 @@ namespace ttrace {
 void require_one_family(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                         const EstimateOptions& options);
 
+// Throws InputError where the runs of now agree with each other and not with the reference: it was kept, and the program
+// has changed since, which tolerances of these runs would allow. `from_rerun` has the differences of perturbed runs from
+// the rerun. A program that does not repeat itself differs from itself as much as from the reference.
+void require_program_of_reference(const RunDifferences& rerun, std::span<const RunDifferences> from_rerun,
+                                  const EstimateOptions& options);
+
 // Throws InputError where most of what was measured, of any kind of tensors, is noise (`unproved_kinds` has the rule):
 // no run could be checked with such tolerances.
 void require_signal(const ToleranceFile& file, std::span<const RunDifferences> perturbed);

@@ -19,6 +19,7 @@
 #include "load/trace_reader.h"
 #include "step/regression.h"
 #include "tolerance/estimate.h"
+#include "tolerance/family.h"
 #include "workflow/annotations.h"
 #include "workflow/collect.h"
 
@@ -68,18 +69,31 @@ struct AlignedRuns {
   std::vector<RunDifferences> differences;
 };
 
-RunDifferences measure_run(AlignedRuns& runs, std::size_t i, std::string_view role, const Annotations& annotations,
-                           Team& team) {
-  const AlignedTrace& run = runs.others[i];
+// Measures how `run` differs from `from`, which is the reference or the rerun.
+RunDifferences measure_run(AlignedRuns& runs, const AlignedTrace& from, const AlignedTrace& run, std::string_view role,
+                           const Annotations& annotations, Team& team) {
   const std::string directory = run.trace->directory.string();
   RunDifferences result;
   result.what = directory;
-  const Matching& matching = runs.matchings.emplace_back(match_run(runs.reference, run, annotations));
+  const Matching& matching = runs.matchings.emplace_back(match_run(from, run, annotations));
   result.pairs = matching.pairs;
   result.rerouted = find_changed_pairs(result.pairs, matching.reroutes);
   ProgressLine progress(fmt::format("comparing the {} {}", role, directory));
   result.differences = compare(result.pairs, {0, progress.callback()}, team);
   return result;
+}
+
+// Refuses runs of another program than the reference, which a rerun that equals it is not.
+void require_same_program(AlignedRuns& runs, std::size_t perturbed, const EstimateOptions& options,
+                          const Annotations& annotations, Team& team) {
+  const RunDifferences& rerun = runs.differences.back();
+  if (!differs(rerun)) return;
+  std::vector<RunDifferences> from_rerun;
+  for (std::size_t i = 0; i < perturbed; ++i) {
+    from_rerun.push_back(
+        measure_run(runs, runs.others.back(), runs.others[i], "rerun and the perturbed run", annotations, team));
+  }
+  require_program_of_reference(rerun, from_rerun, options);
 }
 
 }  // namespace
@@ -109,9 +123,10 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   const ModelLayout layout = layout_of(runs.reference.alignment);
   for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));
   for (std::size_t i = 0; i < runs.others.size(); ++i) {
-    runs.differences.push_back(
-        measure_run(runs, i, i < options.perturbed.size() ? "perturbed run" : "rerun", annotations, team));
+    const std::string_view role = i < options.perturbed.size() ? "perturbed run" : "rerun";
+    runs.differences.push_back(measure_run(runs, runs.reference, runs.others[i], role, annotations, team));
   }
+  if (has_rerun) require_same_program(runs, options.perturbed.size(), estimate_options, annotations, team);
   ToleranceFile file =
       estimate({runs.differences.data(), options.perturbed.size()}, has_rerun ? &runs.differences.back() : nullptr,
                estimate_options, measure_own_sums(runs.reference.alignment));

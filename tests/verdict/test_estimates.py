@@ -85,6 +85,28 @@ def test_a_rerun_that_rounds_otherwise_is_noted(project):
     assert "the reference is not reproducible: " in project.estimate()
 
 
+# What a program does otherwise than when its reference was kept. Each is within what a single run could be moved by, or
+# shows in a factor alone.
+CHANGED = {
+    "a loss that is 1 % larger": (lambda values: values * 1.01, {"kind": ("grad_output", "grad_input", "main_grad")}),
+    "gradients a thousandth larger": (lambda values: values * 1.001, {"kind": "main_grad"}),
+    "half the learning rate": (lambda values: values * 0.5, {"kind": "param_delta"}),
+    "one module's output": (lambda values: values + 0.5, {"kind": "output", "name": "layers.2.mlp"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_runs_of_another_program_than_the_reference_give_no_tolerances(project, what):
+    edit, where = CHANGED[what]
+    for seed in (1, 2, 3):
+        project.record(f"p{seed}", change(training_run(seed), edit, **where), seed, run_id=f"changed-{seed}")
+    project.record("again", change(training_run(), edit, **where), run_id="changed-again")
+    refusal = project.refuses(*project.estimate_words())
+    assert refusal.startswith("again: differs from the reference, and not from the perturbed runs: "), refusal
+    assert refusal.endswith("; expected a reference of the program that runs now: collect it again"), refusal
+    assert not (project.directory / "t.yaml").exists()
+
+
 def test_a_program_without_a_seed_for_its_weights_gets_no_tolerances(project):
     for seed in (1, 2, 3):
         project.record(f"p{seed}", training_run(seed, weights=seed), seed, run_id=f"unseeded-{seed}")
