@@ -537,8 +537,7 @@ HWY_INLINE void multiply_rows_of(const Tile& tile, const Factors& right, bool in
   if constexpr (!std::is_same_v<Type, Short>) {
     if (in_fp32 && right.weighted == nullptr) return multiply_rows_as<Short, false>(tile, right, rows);
   }
-  with_flag(right.weighted != nullptr,
-            [&](auto weighted) { multiply_rows_as<Type, weighted()>(tile, right, rows); });
+  with_flag(right.weighted != nullptr, [&](auto weighted) { multiply_rows_as<Type, weighted()>(tile, right, rows); });
 }
 
 }  // namespace HWY_NAMESPACE

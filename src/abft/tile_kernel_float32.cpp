@@ -14,7 +14,7 @@ namespace ttrace::abft {
 namespace HWY_NAMESPACE {
 
 void ReadFloat32(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
-             PartialSums& columns, ColumnProducts& left_times) {
+                 PartialSums& columns, ColumnProducts& left_times) {
   read_tile_of<Widened<narrow::Float32>>(tile, reading, first_row, rows, columns, left_times);
 }
 

@@ -54,7 +54,8 @@ class FromKeywords {
 
   void require_all_taken() const {
     for (const auto& [keyword, value] : keywords_) {
-      throw nb::type_error(("check() got an unexpected keyword argument '" + nb::cast<std::string>(keyword) + "'").c_str());
+      throw nb::type_error(
+          ("check() got an unexpected keyword argument '" + nb::cast<std::string>(keyword) + "'").c_str());
     }
   }
 
@@ -75,9 +76,8 @@ Checked check_traces(const nb::kwargs& keywords) {
 std::vector<std::pair<std::string, std::string>> check_keywords() {
   std::vector<std::pair<std::string, std::string>> keywords;
   const CheckOptions defaults;
-  visit_options(defaults, [&](const Option& option, const auto&) {
-    keywords.emplace_back(keyword_of(option), option.help);
-  });
+  visit_options(defaults,
+                [&](const Option& option, const auto&) { keywords.emplace_back(keyword_of(option), option.help); });
   return keywords;
 }
 

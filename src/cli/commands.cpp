@@ -66,8 +66,8 @@ void add_terminal_options(CLI::App& command, TerminalOptions& options) {
   CLI::Option* color = command.add_option_function<std::string>(
       "--color", [&options, choices](const std::string& word) { options.color = choices.at(word); },
       "auto, always or never [auto: on a terminal, unless NO_COLOR is set]");
-  detail::finish_option(
-      command, {.names = "--color", .type = "WHEN", .help = "", .group = kGroup, .choices = colors}, color, {});
+  detail::finish_option(command, {.names = "--color", .type = "WHEN", .help = "", .group = kGroup, .choices = colors},
+                        color, {});
   CLI::Option* quiet = command.add_flag("-q,--quiet", options.quiet, "Warnings and errors only; reports in one line");
   command.add_flag("-v,--verbose", options.verbose, "More, in reports the first ten findings")
       ->excludes(quiet)

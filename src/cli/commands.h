@@ -78,10 +78,10 @@ CLI::Option* finish_option(CLI::App& command, const Option& option, CLI::Option*
                            const std::vector<std::string>& defaults);
 
 template <class Member>
-inline constexpr bool kOfCli11 = std::is_arithmetic_v<Member> || std::is_same_v<Member, std::string> ||
-                                 std::is_same_v<Member, std::filesystem::path> ||
-                                 std::is_same_v<Member, std::optional<std::int32_t>> ||
-                                 std::is_same_v<Member, std::optional<std::uint64_t>>;
+inline constexpr bool kOfCli11 =
+    std::is_arithmetic_v<Member> || std::is_same_v<Member, std::string> ||
+    std::is_same_v<Member, std::filesystem::path> || std::is_same_v<Member, std::optional<std::int32_t>> ||
+    std::is_same_v<Member, std::optional<std::uint64_t>>;
 
 }  // namespace detail
 

@@ -161,7 +161,8 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate->add_option("-o,--output", arguments->output, "Tolerance file to write (YAML)")
       ->type_name("FILE")
       ->required();
-  add_option(*estimate, option::kReference, options.reference)->description("Trace of the reference; collected if not there");
+  add_option(*estimate, option::kReference, options.reference)
+      ->description("Trace of the reference; collected if not there");
   add_annotation_options(*estimate, options.annotations)
       ->description("How the program places its tensors (YAML); for a reference on several ranks, or with experts");
   estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more")->type_name("TRACE");

@@ -105,9 +105,8 @@ nlohmann::json json_of_value(Estimator value) { return name_of(value); }
 nlohmann::json json_of(const RecordingSelection& selection) {
   if (selection == RecordingSelection{}) return nullptr;
   nlohmann::json json = {{"reason", "collected with " + shell_line(to_words(selection))}};
-  visit_options(selection, [&](const Option& option, const auto& value) {
-    json[keyword_of(option)] = json_of_value(value);
-  });
+  visit_options(selection,
+                [&](const Option& option, const auto& value) { json[keyword_of(option)] = json_of_value(value); });
   return json;
 }
 

@@ -19,9 +19,8 @@ struct Value {
 template <class Options>
 std::vector<Value> values_of(const Options& options) {
   std::vector<Value> values;
-  visit_options(options, [&](const Option& option, const auto& member) {
-    values.push_back({option, texts_of(option, member)});
-  });
+  visit_options(
+      options, [&](const Option& option, const auto& member) { values.push_back({option, texts_of(option, member)}); });
   return values;
 }
 
@@ -108,9 +107,7 @@ Words texts_of(const Option&, const std::optional<std::uint64_t>& value) {
   return value ? Words{std::to_string(*value)} : Words{};
 }
 
-void read_value(const Option&, const std::string& text, Estimator& value) {
-  value = estimator_from_name(text).value();
-}
+void read_value(const Option&, const std::string& text, Estimator& value) { value = estimator_from_name(text).value(); }
 void read_value(const Option&, const std::string& text, Words& kinds) { kinds = parse_kinds(text); }
 void read_value(const Option&, const std::string& text, std::vector<std::int32_t>& iterations) {
   iterations = parse_iterations(text);

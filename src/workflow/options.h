@@ -24,12 +24,12 @@ struct Option {
   const char* names;  // "-a,--annotations": the first is that of command lines; behind `!` a flag that means false
   const char* type;   // of its value, as help shows it; empty: a flag
   const char* help;
-  const char* group = "";    // of the help page; empty: the first
-  const char* keyword = "";  // in Python and in JSON; empty: the long name
+  const char* group = "";                           // of the help page; empty: the first
+  const char* keyword = "";                         // in Python and in JSON; empty: the long name
   std::vector<std::string> (*choices)() = nullptr;  // the words that a value may be
   bool only_choices = true;                         // a value is one of these and nothing else
   Number number = Number::kAny;
-  const char* needs = "";             // another option
+  const char* needs = "";  // another option
   bool required = false;
   bool shows_default = false;         // in help
   bool hidden = false;                // from help: for a command that ttrace itself starts
@@ -71,15 +71,17 @@ inline constexpr Option kAxes = {
 inline constexpr Option kTolerance = {
     .names = "-t,--tolerance",
     .type = "FILE",
-    .help = "What each tensor may differ by, from `ttrace estimate-tolerance`; without, all must be equal; default: a "
-            "closed form, not measured",
+    .help =
+        "What each tensor may differ by, from `ttrace estimate-tolerance`; without, all must be equal; default: a "
+        "closed form, not measured",
     .choices = choices::tolerances,
     .only_choices = false};
 inline constexpr Option kCorrespondence = {
     .names = "--correspondence",
     .type = "FILE",
-    .help = "The two are programs of their own: which tensor of one is which of the other (YAML), a file or one that "
-            "comes with ttrace",
+    .help =
+        "The two are programs of their own: which tensor of one is which of the other (YAML), a file or one that "
+        "comes with ttrace",
     .choices = choices::correspondences,
     .only_choices = false,
     .in_localize = false,
@@ -91,8 +93,8 @@ inline constexpr Option kJson = {"--json", "FILE",
                                  "Write the report as JSON to this file (-: stdout, instead of the text)"};
 inline constexpr Option kHtml = {"--html", "FILE",
                                  "Write the report as a page with pictures, one file for any browser (-: stdout)"};
-inline constexpr Option kSarif = {
-    "--sarif", "FILE", "Write the root causes as SARIF 2.1.0, for code scanning, to this file (-: stdout)"};
+inline constexpr Option kSarif = {"--sarif", "FILE",
+                                  "Write the root causes as SARIF 2.1.0, for code scanning, to this file (-: stdout)"};
 inline constexpr Option kGithub = {"--github", "",
                                    "Print the root causes as annotations of a GitHub workflow, too, at their lines"};
 inline constexpr Option kHistory = {"--history", "FILE",
@@ -112,9 +114,17 @@ void visit_compared(Options& options, Visit&& visit) {
   visit(option::kAnnotations, options.annotations.file);
   visit(option::kSet, options.annotations.settings);
   visit(option::kAxes, options.annotations.axes);
-  visit(Option{.names = "--reference-annotations", .type = "FILE", .help = "How a reference on several ranks places its tensors, where that is not what -a says", .choices = choices::annotations, .only_choices = false},
+  visit(Option{.names = "--reference-annotations",
+               .type = "FILE",
+               .help = "How a reference on several ranks places its tensors, where that is not what -a says",
+               .choices = choices::annotations,
+               .only_choices = false},
         options.reference_annotations.file);
-  visit(Option{.names = "--reference-set", .type = "NAME=VALUE", .help = "Give a parameter of these a value; repeatable", .keyword = "reference_settings", .needs = "--reference-annotations"},
+  visit(Option{.names = "--reference-set",
+               .type = "NAME=VALUE",
+               .help = "Give a parameter of these a value; repeatable",
+               .keyword = "reference_settings",
+               .needs = "--reference-annotations"},
         options.reference_annotations.settings);
   visit(option::kCorrespondence, options.correspondence);
   visit(option::kTolerance, options.tolerance);
@@ -122,17 +132,22 @@ void visit_compared(Options& options, Visit&& visit) {
                "Take overrides of the tolerance file however much they allow, and what they excuse for proved"},
         options.accept_overrides);
   visit(option::kOnly, options.only);
-  visit(Option{.names = "--iterations", .type = "LIST", .help = "Compare these iterations alone, as in 0,2,5-7", .in_localize = false},
+  visit(Option{.names = "--iterations",
+               .type = "LIST",
+               .help = "Compare these iterations alone, as in 0,2,5-7",
+               .in_localize = false},
         options.iterations);
 }
 
 // Says how strictly they are.
 template <OptionsOf<CheckOptions> Options, class Visit>
 void visit_strictness(Options& options, Visit&& visit) {
-  visit(Option{"--strict", "",
-               "Untrusted tensors count as failed; ones that a program could not record are refused"},
+  visit(Option{"--strict", "", "Untrusted tensors count as failed; ones that a program could not record are refused"},
         options.strict);
-  visit(Option{.names = "!--no-checksums", .type = "", .help = "Do not verify the checksums of the tensors that are compared", .keyword = "checksums"},
+  visit(Option{.names = "!--no-checksums",
+               .type = "",
+               .help = "Do not verify the checksums of the tensors that are compared",
+               .keyword = "checksums"},
         options.checksums);
   visit(Option{"--allow-same-run", "", "The candidate may be the reference itself"}, options.allow_same_run);
   visit(option::kThreads, options.threads);
@@ -147,10 +162,22 @@ void visit_options(Options& options, Visit&& visit) {
 template <OptionsOf<FollowOptions> Options, class Visit>
 void visit_options(Options& options, Visit&& visit) {
   const char* const kGroup = "While the job goes on";
-  visit(Option{.names = "--timeout", .type = "SECONDS", .help = "Give up where no further iteration came for so long [600]", .group = kGroup, .number = Number::kPositive, .needs = "--follow"},
+  visit(Option{.names = "--timeout",
+               .type = "SECONDS",
+               .help = "Give up where no further iteration came for so long [600]",
+               .group = kGroup,
+               .number = Number::kPositive,
+               .needs = "--follow"},
         options.timeout);
-  visit(Option{.names = "--keep", .type = "N", .help = "Of the candidate's iterations that are the same keep the last N, and remove the traces of the others", .group = kGroup, .number = Number::kPositive, .needs = "--follow"},
-        options.keep);
+  visit(
+      Option{.names = "--keep",
+             .type = "N",
+             .help =
+                 "Of the candidate's iterations that are the same keep the last N, and remove the traces of the others",
+             .group = kGroup,
+             .number = Number::kPositive,
+             .needs = "--follow"},
+      options.keep);
 }
 
 template <OptionsOf<ReportOptions> Options, class Visit>
@@ -175,20 +202,35 @@ void visit_options(Options& options, Visit&& visit) {
         options.only);
   visit(Option{"--except", "PATTERN", "Leave these out, and all that is inside them; may be repeated", kGroup},
         options.except);
-  visit(Option{.names = "--kinds", .type = "LIST", .help = "Record these kinds alone, as in input,output,param_grad; an optimizer's state is recorded with "
-               "param_delta", .group = kGroup, .choices = choices::recorded_kinds, .only_choices = false},
+  visit(Option{.names = "--kinds",
+               .type = "LIST",
+               .help = "Record these kinds alone, as in input,output,param_grad; an optimizer's state is recorded with "
+                       "param_delta",
+               .group = kGroup,
+               .choices = choices::recorded_kinds,
+               .only_choices = false},
         options.kinds);
-  visit(Option{.names = "--depth", .type = "N", .help = "Record calls of modules whose name has at most so many parts (layers.0 has 2, the model itself 0); "
-               "parameters and their gradients all the same", .group = kGroup, .number = Number::kNotNegative},
+  visit(Option{.names = "--depth",
+               .type = "N",
+               .help =
+                   "Record calls of modules whose name has at most so many parts (layers.0 has 2, the model itself 0); "
+                   "parameters and their gradients all the same",
+               .group = kGroup,
+               .number = Number::kNotNegative},
         options.depth);
   visit(Option{"--sketch", "",
                "Record a sketch of each floating-point tensor of 65,536 elements or more in place of its elements: 200 "
                "to 400 times smaller, and enough for `ttrace check`",
                "Sketching"},
         options.sketch);
-  visit(Option{.names = "--whole", .type = "PATTERN", .help = "Record these modules and parameters whole, with all that is inside them, beside sketches of the "
-               "others: a pattern as of --only; may be repeated", .group = "Sketching", .needs = "--sketch"},
-        options.whole);
+  visit(
+      Option{.names = "--whole",
+             .type = "PATTERN",
+             .help = "Record these modules and parameters whole, with all that is inside them, beside sketches of the "
+                     "others: a pattern as of --only; may be repeated",
+             .group = "Sketching",
+             .needs = "--sketch"},
+      options.whole);
 }
 
 template <OptionsOf<RewriteOptions> Options, class Visit>
@@ -212,34 +254,70 @@ void visit_options(Options& options, Visit&& visit) {
 template <OptionsOf<CollectOptions> Options, class Visit>
 void visit_options(Options& options, Visit&& visit) {
   const char *const kRecording = "Recording", *const kPerturbing = "Perturbing";
-  visit(Option{.names = "-o,--output", .type = "TRACE", .help = "Directory for the trace, new or empty", .group = kRecording, .required = true},
+  visit(Option{.names = "-o,--output",
+               .type = "TRACE",
+               .help = "Directory for the trace, new or empty",
+               .group = kRecording,
+               .required = true},
         options.output);
-  visit(Option{.names = "--iterations", .type = "LIST", .help = "Iterations to record, as in 0,2,5-7", .group = kRecording, .shows_default = true, .for_ranks = true},
+  visit(Option{.names = "--iterations",
+               .type = "LIST",
+               .help = "Iterations to record, as in 0,2,5-7",
+               .group = kRecording,
+               .shows_default = true,
+               .for_ranks = true},
         options.iterations);
-  visit(Option{.names = "--split", .type = "", .help = "A trace for each iteration, TRACE/iteration-000000 and so on, which is whole as soon as the next "
-               "iteration begins: `ttrace check --follow` checks them while the job goes on", .group = kRecording, .for_ranks = true},
-        options.split);
-  visit(Option{.names = "--axes", .type = "AXES", .help = "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another "
-               "factoring of the ranks: tp=2,dp=2/ep=2,edp=2; left out: what the program's own framework says, or what "
-               "a check is told (`ttrace check --axes`)", .group = kRecording, .for_ranks = true},
-        options.axes);
+  visit(
+      Option{.names = "--split",
+             .type = "",
+             .help = "A trace for each iteration, TRACE/iteration-000000 and so on, which is whole as soon as the next "
+                     "iteration begins: `ttrace check --follow` checks them while the job goes on",
+             .group = kRecording,
+             .for_ranks = true},
+      options.split);
+  visit(
+      Option{
+          .names = "--axes",
+          .type = "AXES",
+          .help =
+              "Axes of the mesh and their sizes in rank order, fastest first: tp=2,dp=2,sp=tp; after a /, another "
+              "factoring of the ranks: tp=2,dp=2/ep=2,edp=2; left out: what the program's own framework says, or what "
+              "a check is told (`ttrace check --axes`)",
+          .group = kRecording,
+          .for_ranks = true},
+      options.axes);
   Option annotations = option::kAnnotations;
   annotations.help = "How the program places its tensors (YAML); for --perturb and --layout on several ranks";
   annotations.group = kRecording;
   visit(annotations, options.annotations.file);
   visit(option::kSet, options.annotations.settings);
-  visit(Option{.names = "--directory", .type = "DIR", .help = "Where the command runs", .group = kRecording, .hidden = true}, options.working_directory);
+  visit(
+      Option{
+          .names = "--directory", .type = "DIR", .help = "Where the command runs", .group = kRecording, .hidden = true},
+      options.working_directory);
   visit_options(options.selection, visit);
   visit(Option{"--again", "TRACE",
                "A trace of an earlier run of the command, as one of sketches: what both recorded must have the same "
                "bits, or else the first tensor that has not is named, and the exit code is 2",
                "Sketching"},
         options.again);
-  visit(Option{.names = "--perturb", .type = "SEED", .help = "Perturb activations by their dtype's epsilon, with this seed", .group = kPerturbing, .for_ranks = true},
+  visit(Option{.names = "--perturb",
+               .type = "SEED",
+               .help = "Perturb activations by their dtype's epsilon, with this seed",
+               .group = kPerturbing,
+               .for_ranks = true},
         options.perturb);
-  visit(Option{.names = "--perturb-at", .type = "NAME", .help = "What --perturb changes: input, the first activation alone; modules, the output of every module; "
-               "rewritten, every value that --inject or --rewrite gives a module", .group = kPerturbing, .choices = choices::estimators, .needs = "--perturb", .shows_default = true, .for_ranks = true},
-        options.perturb_at);
+  visit(
+      Option{.names = "--perturb-at",
+             .type = "NAME",
+             .help = "What --perturb changes: input, the first activation alone; modules, the output of every module; "
+                     "rewritten, every value that --inject or --rewrite gives a module",
+             .group = kPerturbing,
+             .choices = choices::estimators,
+             .needs = "--perturb",
+             .shows_default = true,
+             .for_ranks = true},
+      options.perturb_at);
   visit_options(options.rewrite, visit);
 }
 

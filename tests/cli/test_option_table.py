@@ -74,9 +74,20 @@ def test_localize_takes_what_check_takes(ttrace, reference, candidate, words):
 
 def test_what_a_candidate_collects_beside_others_is_what_was_asked_for(ttrace, tmp_path):
     (tmp_path / "here").mkdir()
-    collect = ["collect", "-o", "trace", "--iterations", "0,2", "--only", "layers.0", "--sketch", "--whole", "layers.0.mlp"]
+    collect = [
+        "collect",
+        "-o",
+        "trace",
+        "--iterations",
+        "0,2",
+        "--only",
+        "layers.0",
+        "--sketch",
+        "--whole",
+        "layers.0.mlp",
+    ]
     asked = [*collect, "--directory", "here", "--perturb", "3", "--perturb-at", "modules", "--", "sh", "-c"]
-    ttrace(*asked, "echo \"$TTRACE_CONFIG\" > config; exit 9", code=9)
+    ttrace(*asked, 'echo "$TTRACE_CONFIG" > config; exit 9', code=9)
     config = json.loads((tmp_path / "here" / "config").read_text())
     assert config["iterations"] == [0, 2] and config["perturb"] == 3 and config["perturb_at"] == "modules"
     assert config["selection"]["whole"] == ["layers.0.mlp"] and config["selection"]["depth"] is None

@@ -55,11 +55,7 @@ class Report(report_types.Report):
         return self.text()
 
 
-def check(
-    candidate: "str | os.PathLike[str]",
-    reference: "str | os.PathLike[str]",
-    **options: Any,
-) -> Report:
+def check(candidate: "str | os.PathLike[str]", reference: "str | os.PathLike[str]", **options: Any) -> Report:
     """Does the candidate compute what the reference computes? Both are directories of traces; the options are those of
     `ttrace check`, by their long names: `annotations` (`-a`), `settings` (`--set`), `tolerance` (`-t`),
     `reference_annotations`, `correspondence`, `only` (a pattern), `iterations` (a list), `strict`, `checksums`, ...
