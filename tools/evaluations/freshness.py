@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_READING = ["src/align", "src/merge", "src/files", "src/load"]
+_READING = ["src/identify", "src/align", "src/merge", "src/files", "src/load"]
 _VERDICT = [*_READING, "src/compare", "src/tolerance", "src/judge"]
 _PROGRAMS = ["src/python", "tools/tinygpt", "tools/sweeps"]
 _DIAGNOSES = ["src/diagnose"]
