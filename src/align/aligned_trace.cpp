@@ -4,8 +4,9 @@
 
 #include <utility>
 
-#include "align/program.h"
+#include "align/shard_mapping.h"
 #include "base/error.h"
+#include "identify/program.h"
 
 namespace ttrace {
 

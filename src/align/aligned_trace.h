@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

@@ -9,10 +9,10 @@
 #include <tuple>
 
 #include "align/completeness.h"
-#include "align/describe.h"
 #include "align/group_finding.h"
-#include "align/loss_scale.h"
 #include "align/pieces.h"
+#include "base/describe.h"
+#include "identify/loss_scale.h"
 
 namespace ttrace {
 namespace {
@@ -228,8 +228,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
     tensor.bytes += shard.entry->bytes;
     tensor.sketched |= shard.entry->sketch != nullptr;
   }
-  tensor.scale =
-      scale_of(context.annotations, context.ranks.mesh, context.microbatches, group.id, *group.placement, group.loss);
+  tensor.scale = scale_of(context.annotations, context.microbatches, group.id, *group.placement, group.loss);
   tensor.module_class = group.shards[0].entry->module_class;
   tensor.annotated = group.placement->is_placed();
   for (const AxisUse& use : group.placement->uses) {

@@ -6,15 +6,15 @@
 
 #include "align/dimension.h"
 #include "align/frame.h"
-#include "align/identity.h"
 #include "align/sequences.h"
+#include "identify/identity.h"
 
 namespace ttrace {
 
 // Everything that is the same for all tensors of a trace.
 struct AssemblyContext {
   const RankTable& ranks;
-  const Annotations& annotations;
+  const ResolvedAnnotations& annotations;
   LengthTensors lengths;
   const Pipeline& pipeline;
   const Microbatches& microbatches;

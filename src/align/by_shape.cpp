@@ -8,15 +8,13 @@
 #include <set>
 #include <tuple>
 
-#include "align/describe.h"
 #include "align/fragment.h"
-#include "align/lookup.h"
+#include "base/axis_names.h"
+#include "base/describe.h"
+#include "base/lookup.h"
 
 namespace ttrace {
 namespace {
-
-// The axis of sequence parallelism, and the one whose ranks it usually shares.
-constexpr const char *kSequenceAxis = "sp", *kTensorAxis = "tp";
 
 // An axis of which it is open how a tensor lies along it.
 struct OpenAxis {
@@ -154,8 +152,9 @@ void for_each_assignment(std::size_t open, const std::vector<int>& dims, const V
 
 class ShapePlacer {
  public:
-  ShapePlacer(Grouping& grouping, const RankTable& table, const ModelLayout& layout, int stage_axis)
-      : grouping_(grouping), table_(table), layout_(layout), stage_axis_(stage_axis) {}
+  ShapePlacer(Grouping& grouping, const RankTable& table, const ResolvedAnnotations& annotations,
+              const ModelLayout& layout)
+      : grouping_(grouping), table_(table), known_axes_(annotations.known_axes), layout_(layout) {}
 
   void run() {
     collect();
@@ -177,10 +176,8 @@ class ShapePlacer {
 
   // True where the tensor has a rule that was written without a thought of this axis.
   bool is_beyond_the_rules(const TensorPlacement& placement, int axis) const {
-    const std::vector<std::string>& known = grouping_.known_axes;
-    return placement.rule != nullptr && !known.empty() &&
-           std::none_of(known.begin(), known.end(),
-                        [&](const std::string& name) { return axis_index(table_.mesh, name) == axis; });
+    return placement.rule != nullptr && !known_axes_.empty() &&
+           std::find(known_axes_.begin(), known_axes_.end(), axis) == known_axes_.end();
   }
 
   std::vector<OpenAxis> open_axes(const Group& group) const {
@@ -193,7 +190,7 @@ class ShapePlacer {
       const bool selects = group.microbatches != MicrobatchUse::kNone &&
                            std::find(microbatch_axes.begin(), microbatch_axes.end(), axis) != microbatch_axes.end();
       const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
-      if (table_.axes[factoring[i]].size == 1 || axis == stage_axis_ || selects || is_the_experts) continue;
+      if (table_.axes[factoring[i]].size == 1 || axis == grouping_.pipeline.axis || selects || is_the_experts) continue;
       if (names_axis(*group.placement, axis)) continue;
       if (group.placement->is_placed() && !slices && !is_beyond_the_rules(*group.placement, axis)) continue;
       open.push_back({axis, table_.axes[factoring[i]].size, table_.axes[factoring[i]].name, slices});
@@ -397,10 +394,41 @@ class ShapePlacer {
 
   Grouping& grouping_;
   const RankTable& table_;
+  const std::vector<int>& known_axes_;
   const ModelLayout& layout_;
-  int stage_axis_;
   std::map<Key, Subject> subjects_;
 };
+
+// Counts the tensors, split over sp by rules, that fit the reference in parts along an axis alone, or whole alone.
+struct SequenceFits {
+  std::int64_t only_split = 0, only_whole = 0;
+};
+
+bool splits_sequence(const AxisUse& use) {
+  return use.placement == Placement::kShard && use.split.axis == kSequenceAxis;
+}
+
+SequenceFits count_sequence_fits(const Grouping& grouping, const ModelLayout& layout, const ResolvedAxis& axis) {
+  SequenceFits fits;
+  for (const Group& group : grouping.groups) {
+    const std::vector<AxisUse>& uses = group.placement->uses;
+    if (std::none_of(uses.begin(), uses.end(), splits_sequence)) continue;  // most; what follows costs more
+    const Shape* reference = group.shards.empty() ? nullptr : reference_shape(layout, group.id);
+    if (reference == nullptr) continue;
+    TensorPlacement split = *group.placement, whole = *group.placement;
+    std::erase_if(whole.uses, splits_sequence);
+    if (names_axis(whole, axis.index)) continue;
+    for (AxisUse& use : split.uses) {
+      if (!splits_sequence(use)) continue;
+      use.axis = axis.index;
+      use.split.size = axis.size;
+    }
+    const bool fits_split = explains(group, *reference, split), fits_whole = explains(group, *reference, whole);
+    fits.only_split += fits_split && !fits_whole ? 1 : 0;
+    fits.only_whole += fits_whole && !fits_split ? 1 : 0;
+  }
+  return fits;
+}
 
 }  // namespace
 
@@ -409,50 +437,32 @@ Aliases aliases_by_shape(const Grouping& grouping, const RankTable& table, const
   Aliases aliases = table.mesh.aliases;
   if (layout.reference == nullptr) return aliases;
   const auto said = aliases.find(kSequenceAxis);
-  const int axis = axis_index(table.mesh, said == aliases.end() ? kTensorAxis : said->second);
-  const bool own_axis = said == aliases.end() && axis_index(table.mesh, kSequenceAxis) >= 0;
-  if (own_axis || axis < 0 || table.axes[static_cast<std::size_t>(axis)].size == 1) return aliases;
-  std::int64_t only_split = 0, only_whole = 0;
-  for (const Group& group : grouping.groups) {
-    const auto is_sequence = [](const AxisUse& use) {
-      return use.placement == Placement::kShard && use.split.axis == kSequenceAxis;
-    };
-    const std::vector<AxisUse>& uses = group.placement->uses;
-    if (std::none_of(uses.begin(), uses.end(), is_sequence)) continue;  // most; what follows costs more
-    const Shape* reference = group.shards.empty() ? nullptr : reference_shape(layout, group.id);
-    if (reference == nullptr) continue;
-    TensorPlacement split = *group.placement, whole = *group.placement;
-    std::erase_if(whole.uses, is_sequence);
-    if (names_axis(whole, axis)) continue;
-    for (AxisUse& use : split.uses) {
-      if (!is_sequence(use)) continue;
-      use.axis = axis;
-      use.split.size = table.axes[static_cast<std::size_t>(axis)].size;
-    }
-    const bool fits_split = explains(group, *reference, split), fits_whole = explains(group, *reference, whole);
-    only_split += fits_split && !fits_whole ? 1 : 0;
-    only_whole += fits_whole && !fits_split ? 1 : 0;
-  }
-  const std::string& name = table.axes[static_cast<std::size_t>(axis)].name;
-  if (said != aliases.end() && only_whole > 0 && only_split == 0) {
+  const bool is_said = said != aliases.end();
+  const ResolvedAxis axis = resolve_axis(table.mesh, is_said ? said->second : kTensorAxis);
+  const bool own_axis = !is_said && resolve_axis(table.mesh, kSequenceAxis).index >= 0;
+  if (own_axis || axis.size == 1) return aliases;
+  const SequenceFits fits = count_sequence_fits(grouping, layout, axis);
+  const std::string& name = table.axes[static_cast<std::size_t>(axis.index)].name;
+  if (is_said && fits.only_whole > 0 && fits.only_split == 0) {
     notes.push_back(
         fmt::format("{}={}: all {} tensors that rules split over it are whole on every rank; taken as a "
                     "program without sequence parallelism",
-                    kSequenceAxis, name, only_whole));
+                    kSequenceAxis, name, fits.only_whole));
     aliases.erase(said);
-  } else if (said == aliases.end() && only_split > 0 && only_whole == 0) {
+  } else if (!is_said && fits.only_split > 0 && fits.only_whole == 0) {
     notes.push_back(
         fmt::format("{0} is no axis of the trace, but all {1} tensors that rules split over it lie in parts "
                     "on {2}; taken as {0}={2}",
-                    kSequenceAxis, only_split, name));
+                    kSequenceAxis, fits.only_split, name));
     aliases.emplace(kSequenceAxis, name);
   }
   return aliases;
 }
 
-void place_by_shape(Grouping& grouping, const RankTable& table, const ModelLayout& layout, int stage_axis) {
+void place_by_shape(Grouping& grouping, const RankTable& table, const ResolvedAnnotations& annotations,
+                    const ModelLayout& layout) {
   if (layout.reference == nullptr && !grouping.microbatches.are_slices()) return;
-  ShapePlacer(grouping, table, layout, stage_axis).run();
+  ShapePlacer(grouping, table, annotations, layout).run();
 }
 
 }  // namespace ttrace

@@ -18,7 +18,7 @@
 // the loss and a parameter's gradient, is a sum with a term from each slice.
 #pragma once
 
-#include "align/identity.h"
+#include "identify/identity.h"
 
 namespace ttrace {
 
@@ -30,7 +30,8 @@ Aliases aliases_by_shape(const Grouping& grouping, const RankTable& table, const
                          std::vector<std::string>& notes);
 
 // Replaces the placements of groups about which the shapes say more. `layout.reference` may be null: then shapes say
-// nothing. `stage_axis` is an index into the table's axes, or -1.
-void place_by_shape(Grouping& grouping, const RankTable& table, const ModelLayout& layout, int stage_axis);
+// nothing. `annotations` are those of the grouping.
+void place_by_shape(Grouping& grouping, const RankTable& table, const ResolvedAnnotations& annotations,
+                    const ModelLayout& layout);
 
 }  // namespace ttrace

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "align/coverage.h"
-#include "align/describe.h"
 #include "align/group_finding.h"
+#include "base/describe.h"
 
 namespace ttrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "align/frame.h"
-#include "align/identity.h"
 #include "align/pieces.h"
+#include "identify/identity.h"
 
 namespace ttrace {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "align/placement.h"
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
+#include "identify/placement.h"
 
 namespace ttrace {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "align/identity.h"
+#include "identify/identity.h"
 
 namespace ttrace {
 

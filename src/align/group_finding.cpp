@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "align/describe.h"
 #include "align/fragment.h"
+#include "base/describe.h"
 
 namespace ttrace {
 

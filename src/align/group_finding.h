@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "align/identity.h"
+#include "identify/identity.h"
 
 namespace ttrace {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/annotation.h"
 #include "base/mesh.h"
 
@@ -23,7 +23,7 @@ struct Location {
 // - how many micro-batches the others ran: with `order: blocked` or `slices` and several data-parallel ranks, a
 //   tensor of a micro-batch throws.
 // Throws InputError as `align` does, and where no shards of this shape make up a tensor.
-Location locate(const Annotations& annotations, const Mesh& mesh, const Coordinates& coordinates,
-                const TensorId& local_id, const Shape& local_shape);
+Location locate(const Annotations& given, const Mesh& mesh, const Coordinates& coordinates, const TensorId& local_id,
+                const Shape& local_shape);
 
 }  // namespace ttrace

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "align/lookup.h"
 #include "align/recorded_bits.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 
 namespace ttrace {

@@ -1,7 +1,7 @@
 // Tells the modules that return what they were given from those that compute.
 #pragma once
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

@@ -8,7 +8,7 @@
 #include "align/dimension.h"
 #include "align/fragment.h"
 #include "align/frame.h"
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

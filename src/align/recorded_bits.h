@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

@@ -9,9 +9,9 @@
 #include <tuple>
 
 #include "align/dimension.h"
-#include "align/loss_scale.h"
 #include "align/pieces.h"
-#include "align/tokens.h"
+#include "identify/loss_scale.h"
+#include "identify/tokens.h"
 
 namespace ttrace {
 namespace {
@@ -104,13 +104,9 @@ std::vector<Piece> make_row_pieces(const RowHolders& row_holders) {
 // Makes the tensors of one name, kind, pass and iteration: one for each micro-batch of their tokens.
 class RowTensors {
  public:
-  RowTensors(const Annotations& annotations, const Mesh& mesh, const Microbatches& microbatches,
+  RowTensors(const ResolvedAnnotations& annotations, const Microbatches& microbatches,
              const std::vector<const RowShard*>& shards)
-      : annotations_(annotations),
-        mesh_(mesh),
-        microbatches_(microbatches),
-        shards_(shards),
-        placement_(*shards[0]->placement) {}
+      : annotations_(annotations), microbatches_(microbatches), shards_(shards), placement_(*shards[0]->placement) {}
 
   // Adds the tensors to `alignment`, or the first finding, for each of them. `token_counts` has the number of tokens of
   // each micro-batch.
@@ -227,7 +223,7 @@ class RowTensors {
     tensor.id.microbatch = microbatch;
     tensor.dtype = shards_[0]->entry->dtype;
     tensor.module_class = shards_[0]->entry->module_class;
-    tensor.scale = scale_of(annotations_, mesh_, microbatches_, tensor.id, placement_, LossRole::kNone);
+    tensor.scale = scale_of(annotations_, microbatches_, tensor.id, placement_, LossRole::kNone);
     // The shards are of all micro-batches; the tensor's order is that of the first that holds one of its rows.
     const bool is_empty = row_holders.by_row.empty();
     tensor.order = is_empty ? shards_[0]->entry->order : std::numeric_limits<std::uint64_t>::max();
@@ -264,8 +260,7 @@ class RowTensors {
     alignment.tensors.emplace(id, std::move(tensor));
   }
 
-  const Annotations& annotations_;
-  const Mesh& mesh_;
+  const ResolvedAnnotations& annotations_;
   const Microbatches& microbatches_;
   const std::vector<const RowShard*>& shards_;
   const TensorPlacement& placement_;
@@ -276,7 +271,7 @@ class RowTensors {
 
 }  // namespace
 
-void align_rows(const RankTable& table, const Annotations& annotations, const Microbatches& microbatches,
+void align_rows(const RankTable& table, const ResolvedAnnotations& annotations, const Microbatches& microbatches,
                 const std::vector<RowShard>& shards, Alignment& alignment) {
   if (shards.empty()) return;
   std::set<std::string> patterns;
@@ -298,7 +293,7 @@ void align_rows(const RankTable& table, const Annotations& annotations, const Mi
       add_unknown(*row_shards[0], alignment);
       continue;
     }
-    RowTensors(annotations, table.mesh, microbatches, row_shards)
+    RowTensors(annotations, microbatches, row_shards)
         .add_to(alignment, reader, counts.of(std::get<3>(key), of, std::get<0>(key)));
   }
 }

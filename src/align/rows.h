@@ -5,25 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "align/microbatch.h"
-#include "align/placement.h"
-#include "align/ranks.h"
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
+#include "identify/microbatch.h"
+#include "identify/placement.h"
+#include "identify/ranks.h"
 
 namespace ttrace {
-
-// One recorded tensor whose rows are routed tokens.
-struct RowShard {
-  const PresentRank* holder = nullptr;
-  const Entry* entry = nullptr;
-  std::string name;  // canonical
-  const TensorPlacement* placement = nullptr;
-};
 
 // Adds to `alignment` the tensors that `shards` make up: for each name, kind and micro-batch of the tokens one of
 // shape [tokens, ...], of which `rows` are held. The tensors that the tokens came from must be there already.
 // Adds a finding instead where the recorded identities make no sense, or only some of a row's ranks hold it.
-void align_rows(const RankTable& table, const Annotations& annotations, const Microbatches& microbatches,
+void align_rows(const RankTable& table, const ResolvedAnnotations& annotations, const Microbatches& microbatches,
                 const std::vector<RowShard>& shards, Alignment& alignment);
 
 }  // namespace ttrace

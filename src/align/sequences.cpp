@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "align/placement.h"
 #include "base/error.h"
+#include "identify/placement.h"
 
 namespace ttrace {
 namespace {

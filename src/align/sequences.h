@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "align/identity.h"
+#include "identify/identity.h"
 
 namespace ttrace {
 

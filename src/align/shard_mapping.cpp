@@ -34,138 +34,21 @@
 // The cost is linear in the number of shards, up to a logarithm in the coverage of one tensor.
 #include "align/shard_mapping.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
 #include <iterator>
-#include <set>
-#include <unordered_set>
+#include <utility>
 
 #include "align/assemble.h"
 #include "align/by_shape.h"
-#include "align/describe.h"
-#include "align/identity.h"
-#include "align/loss_scale.h"
-#include "align/program.h"
-#include "align/ties.h"
+#include "align/notes.h"
+#include "align/rows.h"
 #include "base/parallel_for.h"
-#include "base/tensor_name.h"
+#include "identify/check_annotations.h"
+#include "identify/identify.h"
+#include "identify/loss_scale.h"
+#include "identify/program.h"
 
 namespace ttrace {
 namespace {
-
-// A pattern counts as used when one of its rules placed some tensor: one that matches a module but says
-// only where parameters lie is of no use either.
-void note_unused_patterns(const Annotations& annotations, const Grouping& grouping, std::vector<std::string>& notes) {
-  if (annotations.of_program) return;  // nobody has written them for this trace
-  std::set<std::string_view> used;
-  for (const auto& [key, placement] : grouping.placements) {
-    if (placement.rule != nullptr) used.insert(placement.rule->pattern);
-  }
-  for (const AnnotationRule& rule : annotations.rules) {
-    if (rule.optional || !used.insert(rule.pattern).second) continue;  // a pattern is mentioned once
-    notes.push_back(fmt::format("{}: '{}' places no tensor of the trace", to_string(rule.source), rule.pattern));
-  }
-}
-
-void note_unmatched_tensors(const Grouping& grouping, const Alignment& alignment, std::vector<std::string>& notes) {
-  std::set<std::pair<std::string, Kind>> deduced;
-  for (const auto& [id, tensor] : alignment.tensors) {
-    if (!tensor.deduced.empty()) deduced.emplace(id.name, id.kind);
-  }
-  std::vector<std::string> words;
-  for (const auto& [key, placement] : grouping.placements) {
-    if (key.second == Kind::kScalar) continue;  // a scalar needs no rule: every rank that has it has the same
-    if (placement.rule == nullptr && !deduced.contains(key))
-      words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
-  }
-  if (words.empty()) return;
-  notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", comma_list(words)));
-}
-
-// Notes the tensors that their shapes placed, by what the shapes said.
-void note_deduced(const Alignment& alignment, std::vector<std::string>& notes) {
-  std::map<std::string, std::set<std::string>> names;
-  for (const auto& [id, tensor] : alignment.tensors) {
-    std::vector<std::string> axes;
-    for (const AxisPlacement& axis : tensor.deduced) {
-      if (axis.placement == Placement::kShard) axes.push_back(describe_split(axis));
-    }
-    if (axes.empty()) continue;
-    names[fmt::format("{}", fmt::join(axes, ", "))].insert(fmt::format("{} {}", printable(id.name), name_of(id.kind)));
-  }
-  for (const auto& [axes, of_axes] : names) {
-    notes.push_back(fmt::format("placed by their shapes, {}: {}", axes,
-                                comma_list(std::vector<std::string>(of_axes.begin(), of_axes.end()))));
-  }
-}
-
-// Notes axes that split what the model is given as if it were a batch, and are not known to be data parallelism.
-void note_batch_axes(const Alignment& alignment, const Microbatches& microbatches, const RankTable& table,
-                     std::vector<std::string>& notes) {
-  std::set<std::string> known, named;
-  for (const int axis : microbatches.axes) known.insert(table.axes[static_cast<std::size_t>(axis)].name);
-  for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.kind != Kind::kInput || TensorName(id.name).path != kRootModule) continue;
-    for (const AxisPlacement& axis : tensor.deduced) {
-      const bool is_of_batch = axis.placement == Placement::kShard && axis.dim == 0 && !known.contains(axis.axis);
-      if (!is_of_batch || !named.insert(axis.axis).second) continue;
-      notes.push_back(
-          fmt::format("{0} splits the model's inputs along their first dimension: where that is the batch, and {0} is "
-                      "data-parallel, write microbatches: {{axis: {0}, order: slices}}",
-                      axis.axis));
-    }
-  }
-}
-
-// The axes whose ranks share the micro-batches, in words.
-std::string describe_axes(const Microbatches& microbatches, const RankTable& table) {
-  std::vector<std::string> axes;
-  for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
-  return fmt::format("{}", fmt::join(axes, " and "));
-}
-
-// Notes which micro-batches the ranks run, where nobody said so.
-void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
-  if (!microbatches.deduced) return;
-  const std::string axes = describe_axes(microbatches, table);
-  if (!microbatches.are_slices()) {
-    notes.push_back(
-        fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
-                    "integer inputs say (microbatches: {{order: blocked}})",
-                    axes));
-    return;
-  }
-  notes.push_back(
-      fmt::format("the ranks along {} run slices of the reference's micro-batches{}, as counts and shapes say; along "
-                  "these axes the loss and what every rank has whole of a gradient are terms of sums",
-                  axes, microbatches.layout == "striped" ? ", sample by sample in turn" : ""));
-}
-
-// Notes the modules of which some stages are left out, or that no rule speaks of the pipeline.
-void note_pipeline(const Grouping& grouping, const AssemblyContext& context, std::vector<std::string>& notes) {
-  if (context.pipeline.virtual_stages() == 1) return;
-  if (!context.annotations.pipeline) {
-    const Axis& axis = context.ranks.axes[static_cast<std::size_t>(context.pipeline.axis)];
-    notes.push_back(
-        fmt::format("axis '{}' has {} stages and no rule numbers their layers; expected, for example, "
-                    "parallelism: {{pipeline: {{layers: decoder.layers}}}}",
-                    axis.name, axis.size));
-    return;
-  }
-  std::set<std::string> names;
-  for (const Group& group : grouping.groups) {
-    if (group.stages == Stages::kFirst || group.stages == Stages::kLast) {
-      names.insert(fmt::format("'{}' {}", printable(group.id.name), name_of(group.id.kind)));
-    }
-  }
-  if (names.empty()) return;
-  notes.push_back(
-      fmt::format("modules that span the pipeline's stages, inputs taken from the first stage and outputs "
-                  "from the last: {}",
-                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
-}
 
 // Adds the tensors that the groups make up, which come in order of identity, and what is found about them.
 void assemble_all(std::vector<Group>& groups, const AssemblyContext& context, int threads, Alignment& alignment) {
@@ -191,76 +74,71 @@ void assemble_all(std::vector<Group>& groups, const AssemblyContext& context, in
   }
 }
 
-}  // namespace
-
-bool is_not_seen(const Alignment& alignment, const Finding& finding) {
-  return finding.verdict == Verdict::kMissing && !finding.id.name.empty() &&
-         alignment.not_seen.reason_of(finding.id) != nullptr;
+// Tells who the tensors are, and sets the aliases. Presets say what sp splits; whether the program has sequence
+// parallelism is not known before the shards of a tensor are seen together. Where the shapes say otherwise than the
+// mesh, sp is another axis, and all that follows from names of axes is worked out again.
+Identification identify_with_aliases(RankTable& ranks, const Annotations& said, const ModelLayout& layout, int threads,
+                                     Alignment& alignment) {
+  ResolvedAnnotations annotations = resolve(said, ranks.mesh);
+  check_annotations(annotations);
+  Identification who = identify(ranks, std::move(annotations), layout, threads);
+  alignment.aliases = aliases_by_shape(who.grouping, ranks, layout, alignment.notes);
+  if (alignment.aliases == ranks.mesh.aliases) return who;
+  ranks.mesh.aliases = alignment.aliases;
+  return identify(ranks, resolve(said, ranks.mesh), layout, threads);
 }
 
-ModelLayout layout_of(const Alignment& reference) {
-  ModelLayout layout;
-  layout.reference = &reference;
-  // A large trace has many tensors of one name and kind, of which the first counts.
-  std::array<std::unordered_set<std::string_view>, kKindLast + 1> known;
-  for (const auto& [id, tensor] : reference.tensors) {
-    std::int64_t& microbatches = layout.microbatches[id.iteration];
-    microbatches = std::max(microbatches, std::int64_t{id.microbatch} + 1);
-    if (!known[static_cast<std::size_t>(id.kind)].insert(id.name).second) continue;
-    layout.shapes.emplace(std::pair(id.name, id.kind), tensor.shape);
-    for (auto number = number_in(id.name); number; number = number_in(id.name, number->end)) {
-      std::int64_t& count = layout.layer_counts[std::string(number->prefix)];
-      count = std::max(count, number->value + 1);
-    }
-  }
-  return layout;
-}
-
-Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout, int threads) {
-  RankTable ranks = rank_table_of(trace);
-  const Annotations said = with_program_words(given, trace);
-  const auto take_census = [&] {
-    return census_of(ranks, stage_axis(ranks.mesh, said), expert_axis(ranks.mesh, said), threads);
-  };
-  Census census = take_census();
-  const Annotations annotations = with_ties_that_hold(said, census, layout);
-  check_annotations(annotations, ranks.mesh);
-  Grouping grouping = group_shards(ranks, census, annotations, layout, threads);
-
-  Alignment alignment;
-  alignment.notes = notes_of_program_words(given, trace);
-  alignment.aliases = aliases_by_shape(grouping, ranks, layout, alignment.notes);
-  if (alignment.aliases != ranks.mesh.aliases) {
-    ranks.mesh.aliases = alignment.aliases;
-    census = take_census();
-    grouping = group_shards(ranks, census, annotations, layout, threads);
-  }
+// Takes over what is known of the tensors before any of them is assembled.
+void add_identities(Identification& who, const RankTable& ranks, Alignment& alignment) {
+  Grouping& grouping = who.grouping;
   alignment.slices = grouping.microbatches.are_slices();
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
-  find_losses(grouping, layout);
-  place_by_shape(grouping, ranks, layout, grouping.pipeline.axis);
-
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());
+  alignment.local = std::move(grouping.local);
+  alignment.not_seen = std::move(grouping.not_seen);
+}
+
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+Alignment align(const Trace& trace, const Annotations& given, const ModelLayout& layout, int threads) {
+  Alignment alignment;
+  alignment.notes = notes_of_program_words(given, trace);
+
+  // 1. Who is it?
+  RankTable ranks = rank_table_of(trace);
+  Identification who = identify_with_aliases(ranks, with_program_words(given, trace), layout, threads, alignment);
+  Grouping& grouping = who.grouping;
+  add_identities(who, ranks, alignment);
+  // From here on the mesh, its aliases and the annotations on it do not change, and each recorded tensor is in the one
+  // group of its canonical identity.
+
+  // 2. Where should there be a shard?
+  find_losses(grouping, layout);
+  place_by_shape(grouping, ranks, who.annotations, layout);
+  append(alignment.notes, notes_of_pipeline(grouping, ranks, who.annotations));
+  // From here on the placement of a group says what each axis does to its tensor, whoever said it: a rule, the program
+  // or the shapes. An axis that is not in it replicates.
+
+  // 3. What does each shard fill?
   DimensionPool dimensions;
   const AssemblyContext context{ranks,
-                                annotations,
-                                find_length_tensors(census, annotations),
+                                who.annotations,
+                                find_length_tensors(who.census, who.annotations.said),
                                 grouping.pipeline,
                                 grouping.microbatches,
                                 {grouping.pipeline.axis, grouping.experts.axis, grouping.microbatches.axes},
                                 dimensions};
-  alignment.notes.insert(alignment.notes.end(), grouping.pipeline.notes.begin(), grouping.pipeline.notes.end());
-  note_pipeline(grouping, context, alignment.notes);
-  alignment.local = std::move(grouping.local);
-  alignment.not_seen = std::move(grouping.not_seen);
   assemble_all(grouping.groups, context, threads, alignment);
-  align_rows(ranks, annotations, grouping.microbatches, grouping.rows, alignment);
-  note_unused_patterns(annotations, grouping, alignment.notes);
-  note_order(grouping.microbatches, ranks, alignment.notes);
-  note_deduced(alignment, alignment.notes);
-  note_batch_axes(alignment, grouping.microbatches, ranks, alignment.notes);
-  note_unmatched_tensors(grouping, alignment, alignment.notes);
+  // From here on the groups are spent. All tensors are there but those of routed tokens, which look for their tokens in
+  // the others.
+  align_rows(ranks, who.annotations, grouping.microbatches, grouping.rows, alignment);
+
+  append(alignment.notes, notes_of_placements(grouping, ranks, who.annotations, alignment));
   return alignment;
 }
 

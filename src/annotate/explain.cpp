@@ -8,13 +8,13 @@
 #include <tuple>
 #include <vector>
 
-#include "align/describe.h"
-#include "align/microbatch.h"
-#include "align/program.h"
 #include "annotate/close_names.h"
 #include "annotate/piece_table.h"
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/mesh.h"
+#include "identify/program.h"
+#include "identify/resolved_annotations.h"
 
 namespace ttrace {
 namespace {

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "align/layout.h"
 #include "base/error.h"
+#include "base/layout.h"
 
 namespace ttrace {
 namespace {

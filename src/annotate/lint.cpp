@@ -8,12 +8,12 @@
 #include <tuple>
 #include <utility>
 
-#include "align/describe.h"
-#include "align/ranks.h"
 #include "annotate/misplaced.h"
 #include "annotate/sequence.h"
 #include "annotate/shared_parameters.h"
+#include "base/describe.h"
 #include "base/mesh.h"
+#include "identify/resolved_annotations.h"
 
 namespace ttrace {
 namespace {
@@ -148,9 +148,10 @@ class Linter {
   void find_absent_axes() {
     if (mesh_.axes.empty()) return;  // a single rank: every axis has size 1
     std::map<std::string, std::vector<std::pair<const AnnotationRule*, int>>> absent;
-    for (const AnnotationRule& rule : annotations_.rules) {
-      for (const AxisPlacement& axis : rule.axes) {
-        if (axis_index(mesh_, axis.axis) < 0) absent[axis.axis].emplace_back(&rule, axis.line);
+    const ResolvedAnnotations resolved = resolve(annotations_, mesh_);
+    for (std::size_t i = 0; i < annotations_.rules.size(); ++i) {
+      for (const AxisUse& use : resolved.uses[i]) {
+        if (use.axis < 0) absent[use.split.axis].emplace_back(&annotations_.rules[i], use.line);
       }
     }
     for (const auto& [axis, uses] : absent) {

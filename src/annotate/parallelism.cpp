@@ -6,11 +6,11 @@
 #include <limits>
 #include <set>
 
-#include "align/microbatch.h"
-#include "align/pipeline.h"
-#include "align/ranks.h"
+#include "align/shard_mapping.h"
 #include "annotate/shared_parameters.h"
 #include "base/tensor_name.h"
+#include "identify/microbatch.h"
+#include "identify/ranks.h"
 #include "judge/match.h"
 
 namespace ttrace {
@@ -119,7 +119,7 @@ std::vector<Search> gradient_searches(const std::map<SubjectKey, Decision>& deci
 void propose_pipeline(const Trace& trace, const Alignment* reference, Annotations& settings,
                       std::vector<DraftLine>& lines) {
   const Axes& axes = trace.mesh.axes;  // stages are an axis of every factoring, so of the mesh's own
-  const int index = stage_axis(trace.mesh, settings);
+  const int index = resolve(settings, trace.mesh).stage_axis.index;
   if (settings.pipeline || index < 0 || index >= static_cast<int>(axes.size())) return;
   const Axis& axis = axes[static_cast<std::size_t>(index)];
   if (axis.size == 1) return;
@@ -153,12 +153,13 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
 
 void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,
                           std::vector<DraftLine>& lines) {
-  const std::vector<std::string> axes = microbatch_axes(settings, trace.mesh);
-  const bool on_one_rank = std::all_of(axes.begin(), axes.end(),
-                                       [&](const std::string& axis) { return size_of_axis(trace.mesh, axis) == 1; });
+  const ResolvedAnnotations resolved = resolve(settings, trace.mesh);
+  const std::vector<ResolvedAxis>& axes = resolved.microbatch_axes;
+  const bool on_one_rank =
+      std::all_of(axes.begin(), axes.end(), [](const ResolvedAxis& axis) { return axis.size == 1; });
   if (order_is_given || on_one_rank) return;
   const RankTable ranks = rank_table_of(trace);
-  if (microbatches_of(ranks, census_of(ranks, -1, -1, 0), settings, layout_of(reference)).are_slices()) {
+  if (microbatches_of(ranks, census_of(ranks, -1, -1, 0), resolved, layout_of(reference)).are_slices()) {
     settings.microbatches.order = MicrobatchOrder::kSlices;
     return;
   }
@@ -175,7 +176,9 @@ void propose_microbatches(const Trace& trace, const Alignment& reference, bool o
   }
   if (for_blocked <= for_interleaved) return;
   settings.microbatches.order = MicrobatchOrder::kBlocked;
-  const std::string axis = axes.size() == 1 ? axes[0] : fmt::format("[{}]", fmt::join(axes, ", "));
+  std::vector<std::string> names;
+  for (const ResolvedAxis& axis : axes) names.push_back(axis.name);
+  const std::string axis = names.size() == 1 ? names[0] : fmt::format("[{}]", fmt::join(names, ", "));
   lines.push_back({fmt::format("microbatches: {{axis: {}, order: blocked}}", axis), for_interleaved == 0, true,
                    fmt::format("{} inputs for interleaved, {} for blocked", for_interleaved, for_blocked)});
 }

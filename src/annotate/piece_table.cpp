@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "align/describe.h"
+#include "base/describe.h"
 #include "base/mesh.h"
 #include "merge/region.h"
 #include "text/table.h"

@@ -25,11 +25,7 @@
 #include <set>
 #include <utility>
 
-#include "align/layout.h"
-#include "align/microbatch.h"
-#include "align/pipeline.h"
-#include "align/program.h"
-#include "align/ranks.h"
+#include "align/shard_mapping.h"
 #include "annotate/combine.h"
 #include "annotate/decision.h"
 #include "annotate/parallelism.h"
@@ -38,6 +34,9 @@
 #include "annotate/sum_witness.h"
 #include "annotate/without_reference.h"
 #include "base/error.h"
+#include "base/layout.h"
+#include "identify/program.h"
+#include "identify/resolved_annotations.h"
 
 namespace ttrace {
 namespace {
@@ -59,10 +58,11 @@ void require_whole_ranks(const Trace& trace, const Annotations& given, const Ali
 
 PlacementChoices choices_for(const Trace& trace, const Annotations& given) {
   PlacementChoices choices;
-  const int stages = stage_axis(trace.mesh, given);
+  const ResolvedAnnotations resolved = resolve(given, trace.mesh);
   choices.factorings = distinct_factorings(trace.mesh);
-  for (Axes& axes : choices.factorings) {
-    std::erase_if(axes, [&](const Axis& axis) { return axis_index(trace.mesh, axis.name) == stages; });
+  if (const int stages = resolved.stage_axis.index; stages >= 0) {
+    const std::string& name = resolved.axes[static_cast<std::size_t>(stages)].name;
+    for (Axes& axes : choices.factorings) std::erase_if(axes, [&](const Axis& axis) { return axis.name == name; });
   }
   choices.microbatch_axes = microbatch_axes(given, trace.mesh);
   for (const std::string& name : layout_names()) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "align/shard_mapping.h"
 #include "base/error.h"
 #include "judge/match.h"
 

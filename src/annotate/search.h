@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "align/shard_mapping.h"
 #include "annotate/hypotheses.h"
+#include "base/alignment.h"
 #include "compare/compare.h"
 
 namespace ttrace {

@@ -2,10 +2,9 @@
 #pragma once
 
 #include "annotate/observation.h"
+#include "base/axis_names.h"
 
 namespace ttrace {
-
-inline constexpr const char* kSequenceAxis = "sp";
 
 // Where the mesh says that sequence parallelism (sp) uses the ranks of another axis, names sp what splits the sequence,
 // so that the rules hold for programs without it, too: activations in a dimension as long as the reference's sequences,

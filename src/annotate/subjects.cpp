@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "align/naming.h"
 #include "base/mesh.h"
 #include "base/tensor_name.h"
+#include "identify/naming.h"
 
 namespace ttrace {
 namespace {

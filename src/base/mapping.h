@@ -40,7 +40,7 @@ struct AxisPlacement {
   Placement placement = Placement::kReplicate;
   bool mean = false;                  // for kPartial: the sum is divided by the number of its terms
   std::int32_t dim = 0;               // for kShard; negative counts from the end
-  std::string layout = "contiguous";  // name of a registered shard layout (align/layout.h)
+  std::string layout = "contiguous";  // name of a registered shard layout (base/layout.h)
   LayoutOptions options;              // of the layout
   // The number of elements of the whole, behind which padding follows, or kReferenceExtent.
   std::optional<std::int64_t> unpadded;

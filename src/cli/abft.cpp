@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "align/aligned_trace.h"
-#include "align/microbatch.h"
-#include "align/program.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "diagnose/root_causes.h"
@@ -18,6 +16,8 @@
 #include "distribute/steps.h"
 #include "files/calibration_file.h"
 #include "host/shell_words.h"
+#include "identify/program.h"
+#include "identify/resolved_annotations.h"
 #include "judge/match.h"
 #include "load/mapped_file.h"
 #include "load/trace_reader.h"

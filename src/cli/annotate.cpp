@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "align/program.h"
 #include "annotate/correspondence_draft.h"
 #include "annotate/propose.h"
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "files/correspondence_file.h"
 #include "files/regular_file.h"
 #include "host/write_file.h"
+#include "identify/program.h"
 #include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "align/describe.h"
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "correspond/translate.h"
 

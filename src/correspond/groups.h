@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "correspond/correspondence.h"
 #include "correspond/rearrange.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <set>
 
-#include "align/describe.h"
 #include "align/holders.h"
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/tensor_name.h"
 #include "correspond/groups.h"

@@ -10,7 +10,7 @@
 #include <array>
 #include <cmath>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "align/holders.h"
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "judge/match.h"
 #include "judge/routing.h"

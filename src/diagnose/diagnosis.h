@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/finding.h"
 #include "base/mesh.h"
 #include "base/outcome.h"

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "compare/compare.h"
 #include "diagnose/hypothesis.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 
 namespace ttrace {
 namespace {

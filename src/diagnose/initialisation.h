@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/outcome.h"
 
 namespace ttrace {

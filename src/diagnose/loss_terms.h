@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "diagnose/slices.h"
 
 namespace ttrace {

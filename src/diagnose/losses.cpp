@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
 #include "diagnose/loss_terms.h"

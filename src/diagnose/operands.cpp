@@ -1,4 +1,4 @@
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
 

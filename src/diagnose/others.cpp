@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "judge/match.h"
 

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/layout.h"
 #include "diagnose/hypothesis.h"
 #include "diagnose/slices.h"
 
@@ -51,9 +52,18 @@ bool is_permutation_of_blocks(std::vector<std::int64_t> source) {
   return true;
 }
 
-// Returns the block at place i when n blocks are split zigzag over n / 2 ranks: rank 0 has the first and the last
-// block, rank 1 the second and the last but one.
-std::int64_t zigzag(std::int64_t i, std::int64_t n) { return i % 2 == 0 ? i / 2 : n - 1 - i / 2; }
+// Returns the block at each place when the ranks hold their parts of n blocks, split zigzag over n / 2 ranks, one after
+// the other. n is even.
+std::vector<std::int64_t> zigzag_order(std::int64_t n) {
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(n / 2), 2);
+  std::vector<std::int64_t> order;
+  for (const std::vector<Stretch>& part : zigzag({sizes, {}}).parts) {
+    for (const Stretch& stretch : part) {
+      for (std::int64_t i = 0; i < stretch.size; ++i) order.push_back(stretch.logical + i);
+    }
+  }
+  return order;
+}
 
 std::vector<std::int64_t> invert(const std::vector<std::int64_t>& source) {
   std::vector<std::int64_t> inverse(source.size());
@@ -66,9 +76,9 @@ std::vector<std::int64_t> invert(const std::vector<std::int64_t>& source) {
 // Describes the permutation if it is one of those that parallel programs make; empty for others.
 std::string describe_permutation(const std::vector<std::int64_t>& source) {
   const auto n = static_cast<std::int64_t>(source.size());
-  const auto follows_rule = [&](const std::vector<std::int64_t>& order, auto&& rule) {
+  const auto follows_rule = [&](auto&& rule) {
     for (std::int64_t i = 0; i < n; ++i) {
-      if (order[static_cast<std::size_t>(i)] != rule(i)) return false;
+      if (source[static_cast<std::size_t>(i)] != rule(i)) return false;
     }
     return true;
   };
@@ -77,18 +87,16 @@ std::string describe_permutation(const std::vector<std::int64_t>& source) {
     if (source[static_cast<std::size_t>(i)] != i) moved.push_back(i);
   }
   if (moved.size() == 2) return fmt::format(": blocks {} and {} are swapped", moved[0], moved[1]);
-  const std::vector<std::int64_t> inverse = invert(source);
-  if (n % 2 == 0 && follows_rule(source, [&](std::int64_t i) { return zigzag(i, n); }))
-    return fmt::format(": a zigzag split over {} ranks, not undone", n / 2);
-  if (n % 2 == 0 && follows_rule(inverse, [&](std::int64_t i) { return zigzag(i, n); }))
+  if (n % 2 == 0 && source == zigzag_order(n)) return fmt::format(": a zigzag split over {} ranks, not undone", n / 2);
+  if (n % 2 == 0 && invert(source) == zigzag_order(n))
     return fmt::format(": a zigzag split over {} ranks, undone where there was none", n / 2);
-  if (follows_rule(source, [&](std::int64_t i) { return n - 1 - i; })) return ": in reverse";
-  if (follows_rule(source, [&](std::int64_t i) { return (i + source[0]) % n; }))
+  if (follows_rule([&](std::int64_t i) { return n - 1 - i; })) return ": in reverse";
+  if (follows_rule([&](std::int64_t i) { return (i + source[0]) % n; }))
     return fmt::format(": rotated by {}", source[0]);
   for (std::int64_t groups = 2; groups < n; ++groups) {
     if (n % groups != 0) continue;
     const std::int64_t each = n / groups;
-    if (follows_rule(source, [&](std::int64_t i) { return i % groups * each + i / groups; }))
+    if (follows_rule([&](std::int64_t i) { return i % groups * each + i / groups; }))
       return fmt::format(": {} groups of {} are interleaved", groups, each);
   }
   return {};

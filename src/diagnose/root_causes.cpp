@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
-#include "align/describe.h"
 #include "align/passed_on.h"
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"

@@ -1,7 +1,7 @@
 // Says of root causes where their modules are in the program's source.
 #pragma once
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/outcome.h"
 #include "base/trace.h"
 

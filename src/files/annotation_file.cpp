@@ -7,8 +7,8 @@
 #include <set>
 #include <string_view>
 
-#include "align/layout.h"
 #include "base/error.h"
+#include "base/layout.h"
 #include "base/mesh.h"
 #include "files/annotation_documents.h"
 #include "files/annotation_parameters.h"

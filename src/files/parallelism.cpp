@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/factor.h"
+#include "base/layout.h"
 #include "base/mesh.h"
 #include "files/annotation_yaml.h"
 
@@ -55,9 +56,11 @@ void read_microbatches(const YamlNode& node, const Context& context, int line, A
     } else if (key == "order") {
       rule.order = read_order(value, inside, at);
     } else if (key == "layout") {
-      rule.layout = read_word(value, inside, at, "contiguous or striped");
-      if (rule.layout != "contiguous" && rule.layout != "striped") {
-        fail(inside, at, fmt::format("'{}'; expected contiguous or striped", rule.layout));
+      const std::vector<std::string> names = layout_names(&Layout::of_slices);
+      const std::string expected = fmt::format("{}", fmt::join(names, " or "));
+      rule.layout = read_word(value, inside, at, expected);
+      if (std::find(names.begin(), names.end(), rule.layout) == names.end()) {
+        fail(inside, at, fmt::format("'{}'; expected {}", rule.layout, expected));
       }
     } else {
       fail(context, at, fmt::format("unknown key '{}'; expected {}", key, kExpected));

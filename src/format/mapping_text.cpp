@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/layout.h"
 #include "base/mesh.h"
 #include "format/format.h"
 #include "format/json_inspection.h"
@@ -110,12 +111,15 @@ Json parse_json(std::string_view text) {
 void parse_layout(const JsonNode& node, AxisPlacement& placement) {
   if (node.has("layout")) {
     const JsonNode layout = node.at("layout");
-    placement.layout = layout.word("contiguous or stacked");
-    layout.require(placement.layout == "contiguous" || placement.layout == "stacked",
-                   fmt::format("'{}'", printable(placement.layout.substr(0, 64))), "contiguous or stacked");
+    const std::vector<std::string> names = layout_names(&Layout::recordable);
+    const std::string expected = fmt::format("{}", fmt::join(names, " or "));
+    placement.layout = layout.word(expected);
+    layout.require(std::find(names.begin(), names.end(), placement.layout) != names.end(),
+                   fmt::format("'{}'", printable(placement.layout.substr(0, 64))), expected);
   }
-  if (placement.layout != "stacked") {
-    node.require(!node.has("blocks"), "blocks of a contiguous shard", "some of a stacked one only");
+  if (find_layout(placement.layout)->options.empty()) {
+    node.require(!node.has("blocks"), fmt::format("blocks of a {} shard", placement.layout),
+                 "some of a stacked one only");
     return;
   }
   std::vector<std::int64_t>& blocks = placement.options["blocks"];

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "align/describe.h"
 #include "annotate/close_names.h"
 #include "base/annotation.h"
+#include "base/describe.h"
 #include "base/error.h"
 
 namespace ttrace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

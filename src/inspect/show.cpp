@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "align/describe.h"
 #include "annotate/piece_table.h"
+#include "base/describe.h"
 #include "base/error.h"
 #include "compare/compare.h"
 #include "inspect/slice.h"

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "align/lookup.h"
 #include "align/recorded_bits.h"
+#include "base/lookup.h"
 
 namespace ttrace {
 namespace {

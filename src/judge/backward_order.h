@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <map>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <span>
 
-#include "align/lookup.h"
-#include "align/tokens.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "identify/tokens.h"
 #include "judge/match.h"
 #include "judge/token_rows.h"
 #include "merge/region.h"

@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "base/mesh.h"
+#include "identify/resolved_annotations.h"
 
 namespace ttrace {
 namespace {
 
 struct DeclaredSum {
-  const AxisPlacement* axis = nullptr;
+  const AxisUse* axis = nullptr;
   std::set<Kind> kinds;
   std::set<std::string> names;
 };
@@ -42,7 +43,7 @@ std::string describe(const AnnotationRule& rule, const DeclaredSum& sum) {
   const bool of_backward = sum.kinds == std::set<Kind>{Kind::kParamGrad};
   return fmt::format(
       "{}: {}: {} adds up what ranks hold of {} tensor{} ({}), {}: a forgotten all-reduce looks the same",
-      where(rule, sum.axis->line), sum.axis->axis, sum.axis->mean ? "mean" : "partial", sum.names.size(),
+      where(rule, sum.axis->line), sum.axis->split.axis, sum.axis->mean ? "mean" : "partial", sum.names.size(),
       sum.names.size() == 1 ? "" : "s", fmt::join(kinds, ", "),
       of_backward ? "and no main gradient shows that the program does"
                   : "which each rank's optimizer uses as it holds them");
@@ -53,17 +54,18 @@ std::string describe(const AnnotationRule& rule, const DeclaredSum& sum) {
 std::vector<std::string> notes_of_declared_sums(const Annotations& annotations, const AlignedTrace& candidate) {
   Mesh mesh = candidate.trace->mesh;
   mesh.aliases = candidate.alignment.aliases;
+  const ResolvedAnnotations resolved = resolve(annotations, mesh);
   const std::set<std::string> stepped = stepped_parameters(candidate.alignment);
   std::map<std::tuple<std::string, int, const AnnotationRule*>, DeclaredSum> sums;  // in the order of the lines
   for (const auto& [id, tensor] : candidate.alignment.tensors) {
     if (!is_parameter_kind(id.kind) || (id.kind == Kind::kParamGrad && stepped.contains(id.name))) continue;
-    const AnnotationRule* rule = rule_for(annotations, id.kind, id.name);
+    const AnnotationRule* rule = rule_for(resolved.said, id.kind, id.name);
     if (rule == nullptr) continue;
-    for (const AxisPlacement& axis : rule->axes) {
-      if (axis.placement != Placement::kPartial || size_of_axis(mesh, axis.axis) == 1) continue;
+    for (const AxisUse& use : resolved.uses_of(*rule)) {
+      if (use.placement != Placement::kPartial || use.split.size == 1) continue;
       if (is_placed_by_program(tensor)) continue;
-      DeclaredSum& sum = sums[{rule->source.file, axis.line, rule}];
-      sum.axis = &axis;
+      DeclaredSum& sum = sums[{rule->source.file, use.line, rule}];
+      sum.axis = &use;
       sum.kinds.insert(id.kind);
       sum.names.insert(id.name);
     }

@@ -7,10 +7,10 @@
 #include <set>
 #include <tuple>
 
-#include "align/lookup.h"
-#include "align/tokens.h"
 #include "base/annotation.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "identify/tokens.h"
 #include "judge/router.h"
 #include "judge/routing.h"
 

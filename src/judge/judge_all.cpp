@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "align/describe.h"
+#include "base/describe.h"
 #include "judge/backward_order.h"
 #include "judge/coherence.h"
 #include "judge/judge.h"

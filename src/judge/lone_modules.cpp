@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "align/describe.h"
 #include "align/passed_on.h"
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "sketch/cells.h"
 

@@ -10,10 +10,10 @@
 #include <set>
 #include <utility>
 
-#include "align/describe.h"
 #include "align/holders.h"
-#include "align/lookup.h"
+#include "base/describe.h"
 #include "base/error.h"
+#include "base/lookup.h"
 #include "judge/choices.h"
 #include "judge/judge.h"
 #include "judge/lone_modules.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <set>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "judge/group_choice.h"
 
 namespace ttrace {

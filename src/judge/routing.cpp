@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "align/describe.h"
+#include "base/describe.h"
 
 namespace ttrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/finding.h"
 #include "compare/compare.h"
 #include "tolerance/tolerance.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

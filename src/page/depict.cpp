@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "judge/match.h"
 #include "merge/overlay.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/outcome.h"
 #include "base/picture.h"
 

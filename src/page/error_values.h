@@ -1,7 +1,7 @@
 // Where the error of a tensor lies, and how large it is there.
 #pragma once
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/picture.h"
 
 namespace ttrace {

@@ -1,7 +1,7 @@
 // Who holds which part of a tensor, as boxes to draw.
 #pragma once
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/picture.h"
 
 namespace ttrace {

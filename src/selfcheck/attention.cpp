@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "align/describe.h"
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "selfcheck/attention_heads.h"
 #include "selfcheck/fused_attention.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "align/describe.h"
 #include "align/holders.h"
 #include "align/passed_on.h"
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "merge/values.h"
 #include "selfcheck/products.h"

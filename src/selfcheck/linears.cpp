@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include "align/describe.h"
 #include "align/holders.h"
 #include "align/recorded_bits.h"
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "selfcheck/input_gradients.h"
 #include "selfcheck/linear_form.h"

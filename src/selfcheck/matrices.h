@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "abft/matrix_view.h"
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 
 namespace ttrace {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "judge/judge.h"
 #include "selfcheck/selfcheck.h"
 

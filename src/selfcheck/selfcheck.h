@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "abft/threshold.h"
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/outcome.h"
 #include "compare/compare.h"
 #include "step/step.h"

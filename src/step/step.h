@@ -36,7 +36,7 @@
 #include <string>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/outcome.h"
 
 namespace ttrace {

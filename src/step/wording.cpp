@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "align/describe.h"
+#include "base/describe.h"
 
 namespace ttrace {
 namespace {

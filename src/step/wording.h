@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/trace.h"
 #include "step/replay.h"
 

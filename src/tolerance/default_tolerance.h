@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "compare/compare.h"
 #include "tolerance/tolerance.h"
 

@@ -20,7 +20,7 @@
 #include <optional>
 #include <vector>
 
-#include "align/lookup.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "merge/values.h"
 #include "numeric/convert.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "align/shard_mapping.h"
+#include "base/alignment.h"
 #include "base/estimator.h"
 #include "base/finding.h"
 #include "base/trace.h"

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "align/shard_mapping.h"
 #include "base/error.h"
 #include "compare/compare.h"
 #include "judge/judge.h"

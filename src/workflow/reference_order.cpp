@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "align/microbatch.h"
 #include "correspond/translate.h"
+#include "identify/microbatch.h"
 #include "load/trace_reader.h"
 #include "workflow/annotations.h"
 

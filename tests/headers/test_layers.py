@@ -15,12 +15,13 @@ ALLOWED = {
     "sketch": {"numeric"},
     "text": {"base"},
     "host": {"text"},
-    "align": {"base"},
-    "merge": {"align"},
+    "identify": {"base"},
+    "align": {"identify"},
+    "merge": {"base"},
     "compare": {"merge", "sketch"},
-    "correspond": {"merge"},
+    "correspond": {"align", "merge"},
     "tolerance": {"compare"},
-    "judge": {"tolerance"},
+    "judge": {"align", "tolerance"},
     "step": {"judge"},
     "diagnose": {"judge"},
     "advice": {"diagnose", "host"},
@@ -178,7 +179,7 @@ def test_third_party_libraries_stay_in_their_folders():
 
 def test_only_one_file_takes_the_names_of_tensors_apart():
     # A pattern is no name, but says with the same characters which parts of a name it speaks of.
-    homes = {"src/base/tensor_name.cpp", "src/align/pattern.cpp"}
+    homes = {"src/base/tensor_name.cpp", "src/identify/pattern.cpp"}
     of_other_texts = {"cli", "inspect", "host", "text", "workflow"}  # help, slices, paths
     cut = re.compile(r"""find(_first_of|_last_of)?\(\s*('[.:#]'|"[.:#]+")""")
     found = {

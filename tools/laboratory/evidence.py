@@ -17,7 +17,10 @@ class Evidence:
     sources: tuple[str, ...]  # what it measures, and by what
 
 
-_VERDICT = ("src/align", "src/merge", "src/files", "src/load", "src/compare", "src/tolerance", "src/judge")
+_VERDICT = (
+    *("src/files", "src/load", "src/identify", "src/align", "src/merge", "src/compare"),
+    *("src/tolerance", "src/judge"),
+)
 _RUNS = ("src/python", "tools/tinygpt", "tools/laboratory/sweeps")
 _TORCHGPT = "tools/torchgpt"
 _MUTANTS = ("src/step", "src/report", "mutants", "mutations")

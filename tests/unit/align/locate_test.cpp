@@ -2,8 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include "align/layout.h"
+#include "align/shard_mapping.h"
 #include "base/error.h"
+#include "base/layout.h"
 #include "files/annotation_file.h"
 #include "support/mesh_trace.h"
 

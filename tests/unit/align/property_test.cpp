@@ -7,8 +7,8 @@
 #include <map>
 #include <random>
 
-#include "align/layout.h"
 #include "align/shard_mapping.h"
+#include "base/layout.h"
 #include "support/mesh_trace.h"
 
 using namespace ttrace;

@@ -1,7 +1,7 @@
 // Tokens at experts: compared by their recorded identity, in whatever order they were dispatched.
 #include <doctest/doctest.h>
 
-#include "align/tokens.h"
+#include "identify/tokens.h"
 #include "support/aligned.h"
 
 using namespace ttrace;

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "align/layout.h"
+#include "base/layout.h"
 #include "support/aligned.h"
 
 using namespace ttrace;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "align/shard_mapping.h"
 #include "files/annotation_file.h"
 #include "support/mesh_trace.h"
 

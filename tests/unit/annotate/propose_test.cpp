@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "align/layout.h"
+#include "align/shard_mapping.h"
 #include "base/error.h"
+#include "base/layout.h"
 #include "files/annotation_file.h"
 #include "numeric/generator.h"
 #include "support/matrices.h"

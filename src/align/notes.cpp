@@ -1,0 +1,136 @@
+#include "align/notes.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/describe.h"
+#include "base/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+// A pattern counts as used when one of its rules placed some tensor: one that matches a module but says
+// only where parameters lie is of no use either.
+void note_unused_patterns(const Annotations& annotations, const Grouping& grouping, std::vector<std::string>& notes) {
+  if (annotations.of_program) return;  // nobody has written them for this trace
+  std::set<std::string_view> used;
+  for (const auto& [key, placement] : grouping.placements) {
+    if (placement.rule != nullptr) used.insert(placement.rule->pattern);
+  }
+  for (const AnnotationRule& rule : annotations.rules) {
+    if (rule.optional || !used.insert(rule.pattern).second) continue;  // a pattern is mentioned once
+    notes.push_back(fmt::format("{}: '{}' places no tensor of the trace", to_string(rule.source), rule.pattern));
+  }
+}
+
+void note_unmatched_tensors(const Grouping& grouping, const Alignment& alignment, std::vector<std::string>& notes) {
+  std::set<std::pair<std::string, Kind>> deduced;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (!tensor.deduced.empty()) deduced.emplace(id.name, id.kind);
+  }
+  std::vector<std::string> words;
+  for (const auto& [key, placement] : grouping.placements) {
+    if (key.second == Kind::kScalar) continue;  // a scalar needs no rule: every rank that has it has the same
+    if (placement.rule == nullptr && !deduced.contains(key))
+      words.push_back(fmt::format("{} {}", printable(key.first), name_of(key.second)));
+  }
+  if (words.empty()) return;
+  notes.push_back(fmt::format("no rule places these, taken as replicated on every axis: {}", comma_list(words)));
+}
+
+// Notes the tensors that their shapes placed, by what the shapes said.
+void note_deduced(const Alignment& alignment, std::vector<std::string>& notes) {
+  std::map<std::string, std::set<std::string>> names;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    std::vector<std::string> axes;
+    for (const AxisPlacement& axis : tensor.deduced) {
+      if (axis.placement == Placement::kShard) axes.push_back(describe_split(axis));
+    }
+    if (axes.empty()) continue;
+    names[fmt::format("{}", fmt::join(axes, ", "))].insert(fmt::format("{} {}", printable(id.name), name_of(id.kind)));
+  }
+  for (const auto& [axes, of_axes] : names) {
+    notes.push_back(fmt::format("placed by their shapes, {}: {}", axes,
+                                comma_list(std::vector<std::string>(of_axes.begin(), of_axes.end()))));
+  }
+}
+
+// Notes axes that split what the model is given as if it were a batch, and are not known to be data parallelism.
+void note_batch_axes(const Alignment& alignment, const Microbatches& microbatches, const RankTable& table,
+                     std::vector<std::string>& notes) {
+  std::set<std::string> known, named;
+  for (const int axis : microbatches.axes) known.insert(table.axes[static_cast<std::size_t>(axis)].name);
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind != Kind::kInput || TensorName(id.name).path != kRootModule) continue;
+    for (const AxisPlacement& axis : tensor.deduced) {
+      const bool is_of_batch = axis.placement == Placement::kShard && axis.dim == 0 && !known.contains(axis.axis);
+      if (!is_of_batch || !named.insert(axis.axis).second) continue;
+      notes.push_back(
+          fmt::format("{0} splits the model's inputs along their first dimension: where that is the batch, and {0} is "
+                      "data-parallel, write microbatches: {{axis: {0}, order: slices}}",
+                      axis.axis));
+    }
+  }
+}
+
+// Notes which micro-batches the ranks run, where nobody said so.
+void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  if (!microbatches.deduced) return;
+  const std::string axes = describe_axes(microbatches, table);
+  if (!microbatches.are_slices()) {
+    notes.push_back(
+        fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
+                    "integer inputs say (microbatches: {{order: blocked}})",
+                    axes));
+    return;
+  }
+  notes.push_back(
+      fmt::format("the ranks along {} run slices of the reference's micro-batches{}, as counts and shapes say; along "
+                  "these axes the loss and what every rank has whole of a gradient are terms of sums",
+                  axes, microbatches.layout == "striped" ? ", sample by sample in turn" : ""));
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of_pipeline(const Grouping& grouping, const RankTable& ranks,
+                                           const ResolvedAnnotations& annotations) {
+  std::vector<std::string> notes = grouping.pipeline.notes;
+  if (grouping.pipeline.virtual_stages() == 1) return notes;
+  if (!annotations.said.pipeline) {
+    const Axis& axis = ranks.axes[static_cast<std::size_t>(grouping.pipeline.axis)];
+    notes.push_back(
+        fmt::format("axis '{}' has {} stages and no rule numbers their layers; expected, for example, "
+                    "parallelism: {{pipeline: {{layers: decoder.layers}}}}",
+                    axis.name, axis.size));
+    return notes;
+  }
+  std::set<std::string> names;
+  for (const Group& group : grouping.groups) {
+    if (group.stages == Stages::kFirst || group.stages == Stages::kLast) {
+      names.insert(fmt::format("'{}' {}", printable(group.id.name), name_of(group.id.kind)));
+    }
+  }
+  if (names.empty()) return notes;
+  notes.push_back(
+      fmt::format("modules that span the pipeline's stages, inputs taken from the first stage and outputs "
+                  "from the last: {}",
+                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
+  return notes;
+}
+
+std::vector<std::string> notes_of_placements(const Grouping& grouping, const RankTable& ranks,
+                                             const ResolvedAnnotations& annotations, const Alignment& alignment) {
+  std::vector<std::string> notes;
+  note_unused_patterns(annotations.said, grouping, notes);
+  note_order(grouping.microbatches, ranks, notes);
+  note_deduced(alignment, notes);
+  note_batch_axes(alignment, grouping.microbatches, ranks, notes);
+  note_unmatched_tensors(grouping, alignment, notes);
+  return notes;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,59 @@
+#include "base/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMaxListed = 8;  // so that a list still reads as one line
+
+}  // namespace
+
+std::string comma_list(std::span<const std::string> items) {
+  const std::string text = fmt::format("{}", fmt::join(items.first(std::min(items.size(), kMaxListed)), ", "));
+  return items.size() <= kMaxListed ? text : fmt::format("{}, ... ({} in all)", text, items.size());
+}
+
+std::string describe_ranks(std::span<const std::int32_t> ranks) {
+  std::vector<std::string> words;
+  for (const std::int32_t rank : ranks) words.push_back(rank < 0 ? "unknown" : std::to_string(rank));
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", comma_list(words));
+}
+
+std::string describe(const Box& box) {
+  std::vector<std::string> ranges;
+  for (std::size_t d = 0; d < box.start.size(); ++d) {
+    ranges.push_back(fmt::format("{}:{}", box.start[d], box.start[d] + box.size[d]));
+  }
+  return fmt::format("[{}]", fmt::join(ranges, ", "));
+}
+
+std::string describe_split(const AxisPlacement& axis) {
+  return fmt::format("{} splits dimension {}{}", axis.axis, axis.dim,
+                     axis.layout == "contiguous" ? "" : fmt::format(", {}", axis.layout));
+}
+
+bool is_placed_by_shape(const LogicalTensor& tensor) {
+  return std::any_of(tensor.deduced.begin(), tensor.deduced.end(),
+                     [](const AxisPlacement& axis) { return axis.placement == Placement::kShard; });
+}
+
+std::string placing_of(const LogicalTensor& tensor) {
+  if (!tensor.doubt.empty()) return "; " + tensor.doubt;
+  if (!is_placed_by_shape(tensor)) return "";
+  std::vector<std::string> splits, lines;
+  for (const AxisPlacement& axis : tensor.deduced) {
+    if (axis.placement != Placement::kShard) continue;
+    splits.push_back(describe_split(axis));
+    lines.push_back(fmt::format("{}: {{dim: {}, layout: ...}}", axis.axis, axis.dim));
+  }
+  const std::string name(printable(tensor.id.name)), line = fmt::format("{{{}}}", fmt::join(lines, ", "));
+  return fmt::format(
+      "; placed by its shape: {}; where that is wrong, a line of the annotations says it: {}: {}",
+      fmt::join(splits, ", "), name,
+      is_parameter_kind(tensor.id.kind) ? line : fmt::format("{{{}: {}}}", name_of(tensor.id.kind), line));
+}
+
+}  // namespace ttrace

@@ -1,0 +1,24 @@
+// Finds the logical tensors that belong to a given one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/alignment.h"
+
+namespace ttrace {
+
+const LogicalTensor* find_tensor(const Alignment& alignment, const TensorId& id);  // null when it was not recorded
+
+// The tensor of this kind and name in the iteration, micro-batch and pass of `id`; null when it was not recorded.
+const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind kind, const std::string& name);
+
+// The tensors of this kind of all calls of a module in the iteration, micro-batch and pass of `id`, in order.
+std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const TensorId& id, Kind kind,
+                                             std::string_view module);
+
+// The parameter `name` as the iteration of `id` begins with it; null when it was not recorded.
+const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name);
+
+}  // namespace ttrace

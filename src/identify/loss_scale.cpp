@@ -1,0 +1,111 @@
+#include "identify/loss_scale.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/lookup.h"
+#include "base/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+bool is_loss_scalar(const TensorId& id) { return id.kind == Kind::kScalar && TensorName(id.name).path == "loss"; }
+
+// The losses of one rank, by iteration and the rank's own number of the micro-batch.
+using LossesByMicrobatch = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Entry*>>;
+
+LossesByMicrobatch losses_of(const RankTrace& rank) {
+  LossesByMicrobatch losses;
+  for (const Entry& entry : rank.entries) {
+    if (is_loss_scalar(entry.id)) losses[{entry.id.iteration, entry.id.microbatch}].push_back(&entry);
+  }
+  return losses;
+}
+
+bool same_number(const Entry& a, const Entry& b) {
+  return a.dtype == b.dtype && a.bytes == b.bytes && a.checksum == b.checksum;
+}
+
+// True where the reference's tensor has the bits of a loss of its micro-batch.
+bool is_loss_in(const Alignment& reference, const TensorId& id) {
+  const LogicalTensor* output = find_tensor(reference, id);
+  if (output == nullptr) return false;
+  const std::vector<Piece> pieces = output->pieces();
+  if (pieces.empty()) return false;
+  const TensorId first{.iteration = id.iteration, .microbatch = id.microbatch, .kind = Kind::kScalar, .name = "loss"};
+  const auto losses = find_calls(reference, first, Kind::kScalar, "loss");
+  return std::ranges::any_of(losses, [&pieces](const LogicalTensor* loss) {
+    return same_number(*pieces[0].entry, *loss->pieces().at(0).entry);
+  });
+}
+
+// True for an output of the whole model or of a module outside of it, which the collector calls by its class.
+bool is_final_output(const Group& group) {
+  const std::string_view path = TensorName(group.id.name).path;
+  return path == kRootModule || path == last_component(group.shards[0].entry->module_class.get());
+}
+
+// What a word of the loss scale stands for. A single process, such as the reference, has no such factor: its axes have
+// one rank, and it counts no micro-batches.
+double size_of_word(const ScaleWord& word, const Mesh& mesh, const Microbatches& microbatches, std::int32_t iteration) {
+  if (word.axis) return static_cast<double>(word.axis->size);
+  const bool single = std::all_of(mesh.axes.begin(), mesh.axes.end(), [](const Axis& axis) { return axis.size == 1; });
+  return single ? 1 : static_cast<double>(word.number.value_or(microbatches_a_rank(microbatches, iteration)));
+}
+
+bool holds_one_number(const Group& group) {
+  return !group.shards.empty() && std::all_of(group.shards.begin(), group.shards.end(), [](const Shard& shard) {
+    return is_floating(shard.entry->dtype) && element_count(shard.entry->shape) == 1;
+  });
+}
+
+}  // namespace
+
+void find_losses(Grouping& grouping, const ModelLayout& layout) {
+  std::map<const RankTrace*, LossesByMicrobatch> losses;
+  const auto is_loss_on_its_rank = [&](const Shard& shard) {
+    const RankTrace* rank = shard.holder->trace;
+    auto found = losses.find(rank);
+    if (found == losses.end()) found = losses.emplace(rank, losses_of(*rank)).first;
+    const TensorId& id = shard.entry->id;
+    const std::vector<const Entry*>& of_microbatch = found->second[{id.iteration, id.microbatch}];
+    return std::any_of(of_microbatch.begin(), of_microbatch.end(),
+                       [&](const Entry* loss) { return same_number(*shard.entry, *loss); });
+  };
+  std::set<TensorId> found;
+  for (Group& group : grouping.groups) {
+    if (group.id.kind != Kind::kOutput || group.id.microbatch < 0 || !holds_one_number(group)) continue;
+    const bool of_slice = grouping.microbatches.are_slices() && is_final_output(group);
+    const bool is_loss = layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
+                         std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
+    if (!of_slice && !is_loss) continue;
+    group.loss = LossRole::kLoss;
+    found.insert(group.id);
+  }
+  for (Group& group : grouping.groups) {
+    if (group.id.kind == Kind::kGradOutput && found.contains(group.id.with_kind(Kind::kOutput)))
+      group.loss = LossRole::kGradient;
+    if (is_loss_scalar(group.id)) group.loss = LossRole::kLoss;
+  }
+}
+
+double scale_of(const ResolvedAnnotations& annotations, const Microbatches& microbatches, const TensorId& id,
+                const TensorPlacement& placement, LossRole role) {
+  double scale = 1;
+  for (const AxisUse& use : placement.uses) {
+    if (use.mean) scale *= static_cast<double>(use.split.size);
+  }
+  const bool gradient = id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput || id.kind == Kind::kParamGrad;
+  const bool scaled = role == LossRole::kLoss || (gradient && role != LossRole::kGradient) || is_loss_scalar(id);
+  if (!scaled) return scale;
+  const auto size = [&](const ScaleWord& word) {
+    return size_of_word(word, annotations.mesh, microbatches, id.iteration);
+  };
+  for (const ScaleWord& word : annotations.scale_numerator) scale *= size(word);
+  for (const ScaleWord& word : annotations.scale_denominator) scale /= size(word);
+  return scale;
+}
+
+}  // namespace ttrace

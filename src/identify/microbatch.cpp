@@ -1,0 +1,373 @@
+#include "identify/microbatch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/describe.h"
+#include "base/error.h"
+#include "identify/input_names.h"
+#include "identify/program.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kListed = 8;
+
+std::vector<std::int32_t> ranks_at(const RankTable& table, const Microbatches& microbatches,
+                                   const std::vector<bool>& coordinates) {
+  std::vector<std::int32_t> ranks;
+  for (const PresentRank& rank : table.ranks) {
+    if (coordinates[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))]) {
+      ranks.push_back(rank.trace->rank);
+    }
+  }
+  return ranks;
+}
+
+// The first micro-batch of each coordinate's block. A coordinate whose ranks are all missing is taken to have run as
+// many as the busiest one, so that the blocks after it keep their numbers.
+std::vector<std::int64_t> starts_of_blocks(const std::vector<std::int64_t>& counts) {
+  const std::int64_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<std::int64_t> starts;
+  std::int64_t start = 0;
+  for (const std::int64_t count : counts) {
+    starts.push_back(start);
+    start += count == 0 ? most : count;
+  }
+  return starts;
+}
+
+void count_microbatches(const RankTable& table, const Census& census, Microbatches& microbatches) {
+  for (const Section& section : census.sections) {
+    for (const RankEntries& of_rank : section.ranks) {
+      const auto coordinate = static_cast<std::size_t>(coordinate_on(*of_rank.rank, table, microbatches));
+      for (const auto& [iteration, count] : of_rank.microbatches) {
+        std::vector<std::int64_t>& counts = microbatches.counts[iteration];
+        counts.resize(static_cast<std::size_t>(microbatches.ranks), 0);
+        counts[coordinate] = std::max(counts[coordinate], count);
+      }
+    }
+  }
+  for (const auto& [iteration, counts] : microbatches.counts) {
+    microbatches.block_starts[iteration] = starts_of_blocks(counts);
+  }
+}
+
+// True where all ranks that left a file ran as many micro-batches as the reference.
+bool counts_are_the_references(const Microbatches& microbatches, const ModelLayout& layout) {
+  bool compared = false;
+  for (const auto& [iteration, counts] : microbatches.counts) {
+    const auto reference = layout.microbatches.find(iteration);
+    if (reference == layout.microbatches.end()) continue;
+    compared = true;
+    const bool same = std::all_of(counts.begin(), counts.end(),
+                                  [&](std::int64_t count) { return count == 0 || count == reference->second; });
+    if (!same) return false;
+  }
+  return compared;
+}
+
+// True where some dimension of the reference's tensor is the sum of the ranks' parts along the micro-batch axes, and is
+// larger than each.
+bool is_sliced(const Shape& reference, const std::vector<Shape>& parts) {
+  for (std::size_t d = 0; d < reference.size(); ++d) {
+    std::int64_t sum = 0;
+    bool smaller = true;
+    for (const Shape& part : parts) {
+      if (part.size() != reference.size()) return false;
+      sum += part[d];
+      smaller = smaller && part[d] < reference[d];
+    }
+    if (smaller && sum == reference[d]) return true;
+  }
+  return false;
+}
+
+bool is_first_input(const Entry& entry) { return entry.id.kind == Kind::kInput && entry.id.pass == Pass::kForward; }
+
+// True where the ranks' inputs are slices of the reference's. Integer inputs decide where there are some: tokens and
+// labels are of the batch and nothing else, while a hidden dimension may be split by other axes.
+bool inputs_are_sliced(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                       const ModelLayout& layout) {
+  const Alignment& reference = *layout.reference;
+  std::map<TensorId, std::vector<Shape>> parts;  // by coordinate
+  std::map<TensorId, bool> integers;
+  for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
+    if (entry.id.microbatch < 0) return;
+    TensorId id = entry.id;
+    id.chunk = 0;
+    id.name = name_of_input(id.name, id.kind, layout);
+    if (!reference.tensors.contains(id)) return;
+    std::vector<Shape>& of_tensor = parts[id];
+    of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
+    of_tensor[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))] = entry.shape;
+    integers[id] = !is_floating(entry.dtype);
+  });
+  bool any = false, any_integer = false;
+  for (const auto& [id, shapes] : parts) {
+    if (!is_sliced(reference.tensors.at(id).shape, shapes)) continue;
+    any = true;
+    any_integer = any_integer || integers[id];
+  }
+  const bool has_integers = std::any_of(integers.begin(), integers.end(), [](const auto& item) { return item.second; });
+  return has_integers ? any_integer : any;
+}
+
+// The bytes of an integer tensor as a list of rows along one dimension: everything before it is `outer`, everything
+// behind it one `inner`.
+struct Rows {
+  const std::byte* data = nullptr;
+  std::int64_t outer = 1, rows = 1, bytes = 1;  // `bytes` of one row's inner part
+
+  Rows(const std::byte* first, const Shape& shape, std::size_t dim, Dtype dtype)
+      : data(first), rows(shape[dim]), bytes(size_of(dtype)) {
+    for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
+    for (std::size_t d = dim + 1; d < shape.size(); ++d) bytes *= shape[d];
+  }
+  const std::byte* at(std::int64_t block, std::int64_t row) const { return data + (block * rows + row) * bytes; }
+};
+
+// True where row i of `part` is row `start + i * step` of `whole`, for all of its rows.
+bool holds_rows(const Rows& whole, const Rows& part, std::int64_t start, std::int64_t step) {
+  if (whole.outer != part.outer || whole.bytes != part.bytes) return false;
+  for (std::int64_t block = 0; block < part.outer; ++block) {
+    for (std::int64_t row = 0; row < part.rows; ++row) {
+      const std::int64_t from = start + row * step;
+      if (from >= whole.rows) return false;
+      if (std::memcmp(whole.at(block, from), part.at(block, row), static_cast<std::size_t>(part.bytes)) != 0)
+        return false;
+    }
+  }
+  return true;
+}
+
+// Whether the ranks' integer inputs are the reference's rows in stretches, and whether they are its rows in turns.
+struct SliceOrders {
+  bool contiguous = true, striped = true;
+};
+
+void compare_rows(const Entry& entry, const RankTrace& rank, std::int64_t coordinate, std::int64_t ranks,
+                  const LogicalTensor& reference, SliceOrders& orders) {
+  const std::vector<Piece> pieces = reference.pieces();
+  const Shape& shape = reference.shape;
+  // Copies of the whole; a reference whose inputs are split themselves is not looked at.
+  if (pieces.empty() || pieces[0].logical != whole_box(shape) || pieces[0].strides != row_major_strides(shape)) return;
+  if (entry.dtype != reference.dtype || entry.shape.size() != shape.size()) return;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (entry.shape[d] * ranks != shape[d]) continue;
+    const std::byte* first = pieces[0].data + pieces[0].offset * static_cast<std::int64_t>(size_of(entry.dtype));
+    const Rows whole(first, shape, d, entry.dtype), part(rank.bytes_of(entry), entry.shape, d, entry.dtype);
+    orders.contiguous = orders.contiguous && holds_rows(whole, part, coordinate * part.rows, 1);
+    orders.striped = orders.striped && holds_rows(whole, part, coordinate, ranks);
+    return;
+  }
+}
+
+// Samplers deal samples out in stretches or in turns (`Layout::of_slices`). Integers are the same bits on both sides, so that the inputs of
+// the model tell; where they are neither, they are compared as stretches, and differ.
+std::string layout_of_slices(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                             const ModelLayout& layout) {
+  const auto& tensors = layout.reference->tensors;
+  SliceOrders orders;
+  const auto is_given = [](const Entry& entry) { return entry.id.kind == Kind::kInput; };
+  for_each_entry(census, is_given, [&](const PresentRank& rank, const Entry& entry) {
+    if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
+    TensorId id = entry.id;
+    id.name = name_of_input(id.name, id.kind, layout);
+    const auto found = tensors.find(id);
+    if (found == tensors.end()) return;
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    compare_rows(entry, *rank.trace, coordinate, microbatches.ranks, found->second, orders);
+  });
+  return orders.striped && !orders.contiguous ? "striped" : "contiguous";
+}
+
+// True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
+bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTensor& reference) {
+  const std::vector<Piece> pieces = reference.pieces();
+  const Shape strides = row_major_strides(entry.shape);
+  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].strides == strides;
+  if (is_whole && pieces[0].entry->shape == entry.shape && pieces[0].entry->checksum == entry.checksum) return true;
+  const auto bytes = static_cast<std::int64_t>(size_of(entry.dtype));
+  const std::byte* own = rank.bytes_of(entry);
+  for (const Piece& piece : pieces) {
+    if (piece.replica != 0) break;  // copies of what was looked at
+    if (piece.term != 0) return false;
+    for (std::int64_t i = 0; i < element_count(piece.logical.size); ++i) {
+      const Shape index = index_at(i, piece.logical.size);
+      std::int64_t there = piece.offset, here = 0;
+      for (std::size_t d = 0; d < index.size(); ++d) {
+        there += index[d] * piece.strides[d];
+        here += (piece.logical.start[d] + index[d]) * strides[d];
+      }
+      const auto size = static_cast<std::size_t>(bytes);
+      if (std::memcmp(piece.elements() + there * bytes, own + here * bytes, size) != 0) return false;
+    }
+  }
+  return true;
+}
+
+// Which orders of the micro-batches the inputs fit that both sides have, if any.
+struct FittingOrders {
+  bool blocked = true, interleaved = true;
+
+  bool are_open() const { return blocked && interleaved; }
+};
+
+// Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran. Those
+// that the reference lacks, as another program's may, tell nothing.
+FittingOrders fitting_orders(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                             const ModelLayout& layout) {
+  Microbatches blocks = microbatches;
+  blocks.order = MicrobatchOrder::kBlocked;
+  FittingOrders fitting;
+  for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
+    if (!fitting.blocked && !fitting.interleaved) return;
+    if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
+    TensorId id = entry.id;
+    id.chunk = 0;
+    id.name = name_of_input(id.name, id.kind, layout);
+    if (!layout.shapes.contains({id.name, id.kind})) return;
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    const auto is_there = [&](const Microbatches& order) {
+      id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
+      const auto found = layout.reference->tensors.find(id);
+      return found != layout.reference->tensors.end() && found->second.dtype == entry.dtype &&
+             entry.shape == found->second.shape && has_elements_of(entry, *rank.trace, found->second);
+    };
+    fitting.blocked = fitting.blocked && is_there(blocks);
+    fitting.interleaved = fitting.interleaved && is_there(microbatches);
+  });
+  return fitting;
+}
+
+// True where the two orders give some rank other micro-batches.
+bool orders_differ(const Microbatches& microbatches) {
+  return microbatches.ranks > 1 &&
+         std::any_of(microbatches.counts.begin(), microbatches.counts.end(), [](const auto& iteration) {
+           return *std::max_element(iteration.second.begin(), iteration.second.end()) > 1;
+         });
+}
+
+}  // namespace
+
+Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
+                             const ModelLayout& layout) {
+  Microbatches result;
+  const MicrobatchRule& rule = annotations.said.microbatches;
+  result.order = rule.order.value_or(MicrobatchOrder::kInterleaved);
+  for (const ResolvedAxis& axis : annotations.microbatch_axes) {
+    if (axis.index < 0) continue;
+    result.axes.push_back(axis.index);
+    result.ranks *= axis.size;
+  }
+  count_microbatches(table, census, result);
+  const bool asks_inputs = !rule.order && result.ranks > 1 && layout.reference != nullptr;
+  if (asks_inputs && counts_are_the_references(result, layout) && inputs_are_sliced(table, census, result, layout)) {
+    result.order = MicrobatchOrder::kSlices;
+    result.deduced = true;
+  } else if (asks_inputs && orders_differ(result)) {
+    const FittingOrders fitting = fitting_orders(table, census, result, layout);
+    if (fitting.blocked && !fitting.interleaved) result.order = MicrobatchOrder::kBlocked;
+    result.deduced = result.order == MicrobatchOrder::kBlocked;
+    result.open = fitting.are_open();
+  }
+  if (!rule.order && result.ranks > 1 && layout.reference == nullptr) result.open = true;
+  if (!rule.layout.empty()) {
+    result.layout = rule.layout;
+  } else if (result.are_slices() && layout.reference != nullptr) {
+    result.layout = layout_of_slices(table, census, result, layout);
+  }
+  return result;
+}
+
+ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annotations& given) {
+  const RankTable ranks = rank_table_of(trace);
+  const ResolvedAnnotations annotations = resolve(with_program_words(given, trace), ranks.mesh);
+  const Census census = census_of(ranks, -1, -1, 0);
+  const Microbatches told = microbatches_of(ranks, census, annotations, layout_of(other));
+  if (!told.deduced) return {std::nullopt, told.open};
+  MicrobatchRule rule = annotations.said.microbatches;
+  rule.order = told.order;
+  if (told.are_slices()) rule.layout = told.layout;
+  return {rule, false};
+}
+
+std::string describe_axes(const Microbatches& microbatches, const RankTable& table) {
+  std::vector<std::string> axes;
+  for (const int axis : microbatches.axes) axes.push_back(table.axes[static_cast<std::size_t>(axis)].name);
+  return fmt::format("{}", fmt::join(axes, " and "));
+}
+
+std::int64_t coordinate_on(const PresentRank& rank, const RankTable& table, const Microbatches& microbatches) {
+  std::int64_t coordinate = 0;
+  for (const int axis : microbatches.axes) {
+    const auto index = static_cast<std::size_t>(axis);
+    coordinate = coordinate * table.axes[index].size + rank.coordinates[index];
+  }
+  return coordinate;
+}
+
+std::int64_t microbatches_a_rank(const Microbatches& microbatches, std::int32_t iteration) {
+  const auto found = microbatches.counts.find(iteration);
+  return found == microbatches.counts.end() ? 1 : *std::max_element(found->second.begin(), found->second.end());
+}
+
+std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t iteration, std::int64_t coordinate,
+                               std::int32_t local) {
+  const std::int64_t global =
+      microbatches.order == MicrobatchOrder::kInterleaved
+          ? local * microbatches.ranks + coordinate
+          : microbatches.block_starts.at(iteration)[static_cast<std::size_t>(coordinate)] + local;
+  if (global > std::numeric_limits<std::int32_t>::max()) {
+    throw InputError(
+        fmt::format("iteration {}: micro-batch {} on one of {} data-parallel ranks; expected fewer than "
+                    "2^31 in all",
+                    iteration, local, microbatches.ranks));
+  }
+  return static_cast<std::int32_t>(global);
+}
+
+std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Microbatches& microbatches) {
+  std::vector<Finding> findings;
+  if (microbatches.axes.empty() || microbatches.order != MicrobatchOrder::kInterleaved) return findings;
+  const std::int64_t step = microbatches.ranks;
+  for (const auto& [iteration, counts] : microbatches.counts) {
+    std::int64_t last = -1;
+    for (std::int64_t c = 0; c < step; ++c) last = std::max(last, (counts[static_cast<std::size_t>(c)] - 1) * step + c);
+    std::int64_t holes = 0;
+    std::vector<std::int64_t> first_holes;
+    std::vector<bool> behind(counts.size(), false);
+    for (std::int64_t c = 0; c < step; ++c) {
+      const std::int64_t begin = counts[static_cast<std::size_t>(c)];
+      const std::int64_t end = last < c ? 0 : (last - c) / step + 1;  // how many it would have run up to `last`
+      if (begin >= end) continue;
+      behind[static_cast<std::size_t>(c)] = true;
+      holes += end - begin;
+      for (std::int64_t m = begin; m < std::min<std::int64_t>(end, begin + std::int64_t{kListed}); ++m) {
+        first_holes.push_back(m * step + c);
+      }
+    }
+    if (holes == 0) continue;
+    std::sort(first_holes.begin(), first_holes.end());
+    std::vector<std::string> words;
+    for (const std::int64_t m : first_holes) words.push_back(std::to_string(m));
+    words.resize(std::min(words.size(), kListed));
+    Finding finding;
+    finding.id.iteration = iteration;
+    finding.verdict = Verdict::kMissing;
+    finding.reason = Reason::kOmission;
+    finding.ranks = ranks_at(table, microbatches, behind);
+    finding.message = fmt::format(
+        "iteration {}: {} of {} micro-batches ({}{}) were run by no rank: along {} the ranks ran {} of them", iteration,
+        holes, last + 1, fmt::join(words, ", "), holes > static_cast<std::int64_t>(words.size()) ? ", ..." : "",
+        describe_axes(microbatches, table), fmt::join(counts, ", "));
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,63 @@
+// How the ranks share the micro-batches of an iteration: data-parallel ranks run different ones of one sequence, which
+// get global numbers here, or each runs its slice of every one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/alignment.h"
+#include "base/annotation.h"
+#include "identify/census.h"
+#include "identify/ranks.h"
+#include "identify/resolved_annotations.h"
+
+namespace ttrace {
+
+struct Microbatches {
+  std::vector<int> axes;   // indexes into the table's axes, outermost first; none: all ranks run the same micro-batches
+  std::int64_t ranks = 1;  // along the axes
+  MicrobatchOrder order = MicrobatchOrder::kInterleaved;
+  std::string layout = "contiguous";  // of slices
+  bool deduced = false;               // neither a rule nor the program said the order
+  bool open = false;                  // nothing tells the order, which is taken to be interleaved
+  // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
+  std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
+
+  bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
+};
+
+// Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
+// given more than each rank and as much as all together, the ranks hold slices. Where every integer input that the
+// reference has, too, is equal to that if the ranks run blocks of micro-batches, and not if these interleave, they run
+// blocks.
+Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
+                             const ModelLayout& layout);
+
+// How the ranks of the trace shared the micro-batches, where neither `given` nor its program say so and the
+// inputs of another run do: that has one order, and is aligned in the names of this trace.
+struct ToldOrder {
+  std::optional<MicrobatchRule> rule;  // absent: they interleave
+  bool open = false;                   // nothing tells it
+};
+ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annotations& given);
+
+std::string describe_axes(const Microbatches& microbatches, const RankTable& table);  // `dp`, `dp and cp`
+
+// The rank's place in the sequence of the ranks along the micro-batch axes.
+std::int64_t coordinate_on(const PresentRank& rank, const RankTable& table, const Microbatches& microbatches);
+
+// Throws InputError when the number does not fit the 32 bits of an identity.
+std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t iteration, std::int64_t coordinate,
+                               std::int32_t local);
+
+// How many micro-batches a rank runs in the iteration; of ranks that run different numbers, the busiest.
+std::int64_t microbatches_a_rank(const Microbatches& microbatches, std::int32_t iteration);
+
+// Finds the global micro-batches below the last one that no rank ran, because some ranks ran fewer than others. There
+// is one finding for each such iteration.
+std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Microbatches& microbatches);
+
+}  // namespace ttrace

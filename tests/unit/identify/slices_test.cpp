@@ -1,0 +1,277 @@
+// Data-parallel ranks that run slices of the reference's micro-batches, or share them along several axes; the scale of
+// the loss.
+#include <doctest/doctest.h>
+
+#include "support/aligned.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+void add_integers(Trace& trace, std::size_t rank, const TensorId& id, const Shape& shape, std::vector<float> values) {
+  // The in-memory trace holds 4 bytes an element; as int32 they are whatever the float's bits are.
+  add_tensor(trace, rank, id, shape, std::move(values));
+  trace.ranks[rank].entries.back().dtype = Dtype::kInt32;
+}
+
+const TensorId kSliceIds = tensor_id(Kind::kInput, "(model)", 0);
+const TensorId kSliceFc = tensor_id(Kind::kOutput, "fc", 0);
+const TensorId kSliceGradFc = tensor_id(Kind::kGradOutput, "fc", 0);
+const TensorId kPosition = tensor_id(Kind::kOutput, "position", 0);
+const TensorId kGradPosition = tensor_id(Kind::kGradOutput, "position", 0);
+const TensorId kSliceGrad = tensor_id(Kind::kParamGrad, "fc.weight", 0);
+const TensorId kSliceMainGrad = tensor_id(Kind::kMainGrad, "fc.weight");
+const TensorId kSliceLoss = tensor_id(Kind::kScalar, "loss", 0);
+const TensorId kLossModule = tensor_id(Kind::kOutput, "Loss", 0);
+const TensorId kGradLossModule = tensor_id(Kind::kGradOutput, "Loss", 0);
+
+struct Sample {
+  float token, hidden, loss, grad;
+};
+const std::vector<Sample> kSamples = {{10, 1, 2, 0.5}, {11, 2, 4, 1}, {12, 3, 6, 1.5}, {13, 4, 12, 3}};
+
+// Adds to a rank the tensors of one process that is given these samples, and divides the loss by their number.
+void add_process(Trace& trace, std::size_t rank, const std::vector<std::size_t>& samples) {
+  const auto n = static_cast<std::int64_t>(samples.size());
+  std::vector<float> tokens, hidden, grad_hidden;
+  float loss = 0, grad = 0, all = 0;
+  for (const std::size_t i : samples) {
+    const Sample& sample = kSamples[i];
+    tokens.push_back(sample.token);
+    hidden.push_back(sample.hidden);
+    grad_hidden.push_back(sample.grad / static_cast<float>(n));
+    loss += sample.loss / static_cast<float>(n);
+    grad += sample.grad / static_cast<float>(n);
+  }
+  for (const Sample& sample : kSamples) all += sample.grad / static_cast<float>(kSamples.size());
+  add_integers(trace, rank, kSliceIds, {n}, tokens);
+  add_tensor(trace, rank, kPosition, {1}, {7});
+  add_tensor(trace, rank, kSliceFc, {n}, hidden);
+  add_tensor(trace, rank, kLossModule, {}, {loss});
+  trace.ranks[rank].entries.back().module_class = "torch.nn.modules.loss.Loss";
+  add_tensor(trace, rank, kSliceLoss, {}, {loss});
+  add_tensor(trace, rank, kGradLossModule, {}, {1});
+  add_tensor(trace, rank, kSliceGradFc, {n}, grad_hidden);
+  add_tensor(trace, rank, kGradPosition, {1}, {grad});
+  add_tensor(trace, rank, kSliceGrad, {1}, {grad});
+  add_tensor(trace, rank, kSliceMainGrad, {1}, {all});
+}
+
+Trace one_process() {
+  Trace trace = mesh_trace("", 1);
+  add_process(trace, 0, {0, 1, 2, 3});
+  return trace;
+}
+
+Trace sliced(const std::vector<std::size_t>& first, const std::vector<std::size_t>& second) {
+  Trace trace = mesh_trace("dp=2", 2);
+  add_process(trace, 0, first);
+  add_process(trace, 1, second);
+  return trace;
+}
+
+float& changed_value(Trace& trace, std::size_t rank, const TensorId& id, std::size_t element = 0) {
+  RankTrace& one = trace.ranks[rank];
+  for (Entry& entry : one.entries) {
+    if (entry.id != id) continue;
+    entry.checksum += 1;
+    auto& bytes = std::const_pointer_cast<MemoryFile>(std::static_pointer_cast<const MemoryFile>(one.file))->bytes;
+    return reinterpret_cast<float*>(bytes.data() + entry.offset)[element];
+  }
+  throw std::runtime_error("no such tensor");
+}
+
+const std::string kScaledByDp = "parallelism: {loss_scale: dp}";
+
+}  // namespace
+
+TEST_SUITE_BEGIN("identify");
+
+TEST_CASE("ranks that run slices of the reference's batch are the same program, without a line about it") {
+  const Report report = checked(one_process(), sliced({0, 1}, {2, 3}), kScaledByDp);
+  CHECK(findings_in(report).empty());
+  CHECK(report.totals.counts.pass == 10);
+  const Report declared =
+      checked(one_process(), sliced({0, 1}, {2, 3}), "parallelism: {loss_scale: dp, microbatches: {order: slices}}");
+  CHECK(declared.same());
+  const Trace one = one_process(), two = sliced({0, 1}, {2, 3});
+  const Alignment expected = align(one, annotations(kScaledByDp), {});
+  const Alignment alignment = align(two, annotations(kScaledByDp), layout_of(expected));
+  CHECK(alignment.slices);
+  REQUIRE(!alignment.notes.empty());
+  CHECK(has(alignment.notes[alignment.notes.size() - 2],
+            "the ranks along dp run slices of the reference's micro-batches, as counts and shapes say"));
+}
+
+TEST_CASE("an error in one slice is found in the tensor that has it") {
+  for (const TensorId& id :
+       {kSliceIds, kSliceFc, kSliceGradFc, kGradPosition, kSliceGrad, kSliceLoss, kSliceMainGrad}) {
+    Trace candidate = sliced({0, 1}, {2, 3});
+    changed_value(candidate, 1, id) *= 2;
+    const auto found = findings_in(checked(one_process(), candidate, kScaledByDp));
+    REQUIRE(found.size() == 1);
+    CHECK(has(found[0], id.name.get() + " " + std::string(name_of(id.kind))));
+  }
+  // Without the scale that the program has, its loss and gradients are twice too large.
+  CHECK(checked(one_process(), sliced({0, 1}, {2, 3}), "").totals.counts.fail == 5);
+}
+
+TEST_CASE("samples that a sampler deals out in turns are found by the integer inputs") {
+  const Report report = checked(one_process(), sliced({0, 2}, {1, 3}), kScaledByDp);
+  CHECK(findings_in(report).empty());
+  CHECK(checked(one_process(), sliced({0, 2}, {1, 3}),
+                "parallelism: {loss_scale: dp, microbatches: {order: slices, layout: striped}}")
+            .same());
+  // Said wrongly, or dealt out otherwise, they differ.
+  CHECK(checked(one_process(), sliced({0, 2}, {1, 3}),
+                "parallelism: {loss_scale: dp, microbatches: {order: slices, layout: contiguous}}")
+            .counts.fail == 3);
+  CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).totals.counts.fail == 3);
+}
+
+TEST_CASE("samples are found where the candidate's ranks give the model a further argument") {
+  Trace candidate = sliced({0, 2}, {1, 3});
+  for (RankTrace& rank : candidate.ranks) rank.entries.front().id.name = "(model):0";
+  const Report report = checked(one_process(), candidate, kScaledByDp);
+  CHECK(findings_in(report).empty());
+  CHECK(report.totals.counts.pass == 10);
+}
+
+TEST_CASE("ranks that are given more samples than the reference run no slices, and a note says what is expected") {
+  const Report report = checked(one_process(), sliced({0, 1, 2, 3}, {0, 1, 2, 3}), kScaledByDp);
+  CHECK_FALSE(report.same());
+  REQUIRE(!report.notes.empty());
+  CHECK(
+      report.notes.back() ==
+      "iteration 0: the reference ran 1 micro-batch, the candidate 2 in all; expected the same ones: a reference with "
+      "2, or a candidate whose ranks run 1 each, of slices of its samples (microbatches: {order: slices})");
+}
+
+TEST_CASE("micro-batches interleave over several axes, the first outermost") {
+  Trace trace = mesh_trace("dp_shard=2,dp_replicate=2", 4);
+  for (const std::int32_t m : {0, 1}) {
+    for (const std::size_t rank : {0, 1, 2, 3}) add_tensor(trace, rank, tensor_id(Kind::kOutput, "mlp", m), {2});
+  }
+  const auto rank_of = [&](const std::string& text, std::int32_t microbatch) {
+    const Alignment alignment = align(trace, annotations(text), {});
+    REQUIRE(alignment.tensors.size() == 8);
+    const Piece piece = alignment.tensors.at(tensor_id(Kind::kOutput, "mlp", microbatch)).pieces().at(0);
+    return std::pair(piece.rank, piece.entry->id.microbatch);
+  };
+  const std::string both = "parallelism: {microbatches: {axis: [dp_replicate, dp_shard]}}";
+  CHECK(rank_of(both, 1) == std::pair(1, 0));
+  CHECK(rank_of(both, 2) == std::pair(2, 0));
+  CHECK(rank_of(both, 6) == std::pair(2, 1));
+  CHECK(rank_of("", 2) == std::pair(2, 0));  // PyTorch's names are the default where there is no dp
+  CHECK(rank_of("parallelism: {microbatches: {axis: [dp_shard, dp_replicate]}}", 2) == std::pair(1, 0));
+  CHECK(rank_of("parallelism: {microbatches: {axis: [dp_replicate, dp_shard], order: blocked}}", 2) == std::pair(1, 0));
+}
+
+namespace {
+
+// Ranks along dp and one process, with the tokens and the outputs of these micro-batches.
+Trace with_microbatches(const std::string& mesh, const std::vector<std::vector<std::int32_t>>& by_rank) {
+  Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(by_rank.size()));
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (std::size_t m = 0; m < by_rank[rank].size(); ++m) {
+      TensorId ids = kSliceIds, fc = kSliceFc;
+      ids.microbatch = fc.microbatch = static_cast<std::int32_t>(m);
+      const auto value = static_cast<float>(by_rank[rank][m] + 1);
+      add_integers(trace, rank, ids, {1}, {value});
+      trace.ranks[rank].entries.back().checksum = static_cast<std::uint64_t>(value);
+      add_tensor(trace, rank, fc, {1}, {value});
+    }
+  }
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that run consecutive micro-batches are known by the model's integer inputs") {
+  const Trace one = with_microbatches("", {{0, 1, 2, 3}});
+  for (const char* mesh : {"dp=2", "dp_replicate=1,batch=2,dp=batch"}) {
+    CHECK(checked(one, with_microbatches(mesh, {{0, 2}, {1, 3}}), "").same());
+    CHECK(checked(one, with_microbatches(mesh, {{0, 1}, {2, 3}}), "").same());
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 3}}),
+                              "parallelism: {microbatches: {order: interleaved}}"))
+              .size() == 4);
+    // Neither: as in turns, and different.
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {3, 2}}), "")).size() == 6);
+  }
+}
+
+TEST_CASE("inputs that a rank recomputes do not hide which micro-batches it runs") {
+  Trace candidate = with_microbatches("dp=2", {{0, 1}, {2, 3}});
+  for (std::size_t rank : {0, 1}) {
+    TensorId ids = recomputed(kSliceIds);
+    ids.microbatch = 1;
+    add_integers(candidate, rank, ids, {1}, {rank == 0 ? 2.0F : 4.0F});
+  }
+  const Trace one = with_microbatches("", {{0, 1, 2, 3}});
+  const Alignment reference = align(one, {}, {});
+  TensorId second = kSliceFc;
+  second.microbatch = 1;
+  CHECK(align(candidate, {}, layout_of(reference)).tensors.at(second).pieces().at(0).rank == 0);
+}
+
+TEST_CASE("a sum over micro-batches runs over all of their axes") {
+  Trace one = mesh_trace("", 1), trace = mesh_trace("dp_shard=2,dp_replicate=2", 4);
+  const std::string text = "fc.weight: {param_grad: {microbatch: partial}}";
+  for (const std::size_t rank : {0, 1, 2, 3}) {
+    const std::vector<float> value = {static_cast<float>(rank + 1)};
+    add_tensor(trace, rank, kSliceGrad, {1}, value);
+    TensorId id = kSliceGrad;
+    id.microbatch = static_cast<std::int32_t>(rank);
+    add_tensor(one, 0, id, {1}, value);
+  }
+  CHECK(checked(one, trace, text).same());
+}
+
+TEST_CASE("a loss scale may count the micro-batches of a rank") {
+  Trace one = mesh_trace("", 1), trace = mesh_trace("dp=2", 2);
+  for (std::int32_t m = 0; m < 4; ++m) {
+    TensorId id = kSliceLoss;
+    id.microbatch = m;
+    add_tensor(one, 0, id, {}, {static_cast<float>(m + 1)});
+    id.microbatch = m / 2;
+    add_tensor(trace, static_cast<std::size_t>(m % 2), id, {}, {static_cast<float>(m + 1) * 4});
+  }
+  CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches*dp}").same());
+  CHECK(checked(one, trace, "parallelism: {loss_scale: microbatches}").totals.counts.fail == 4);
+  CHECK(checked(one, trace, "parallelism: {loss_scale: 2*dp}").same());  // of one process 1, too
+  CHECK(checked(one, trace, "parallelism: {loss_scale: 3*dp}").totals.counts.fail == 4);
+}
+
+TEST_CASE("the output of a loss module has the scale of the loss where it is the loss, and only there") {
+  // Two micro-batches, one on each of two ranks. The module divides by the micro-batches of its rank, or the program
+  // does after it.
+  for (const bool divides : {true, false}) {
+    Trace one = mesh_trace("", 1), trace = mesh_trace("dp=2", 2);
+    for (std::int32_t m = 0; m < 2; ++m) {
+      const float mean = static_cast<float>(m + 3);
+      TensorId output = kLossModule, loss = kSliceLoss, grad = kGradLossModule;
+      output.microbatch = loss.microbatch = grad.microbatch = m;
+      add_tensor(one, 0, output, {}, {divides ? mean / 2 : mean});
+      add_tensor(one, 0, loss, {}, {mean / 2});
+      add_tensor(one, 0, grad, {}, {divides ? 1.f : 0.5f});
+      output.microbatch = loss.microbatch = grad.microbatch = 0;
+      add_tensor(trace, static_cast<std::size_t>(m), output, {}, {mean});
+      add_tensor(trace, static_cast<std::size_t>(m), loss, {}, {mean});
+      add_tensor(trace, static_cast<std::size_t>(m), grad, {}, {1});
+    }
+    CHECK(findings_in(checked(one, trace, kScaledByDp)).empty());
+  }
+}
+
+TEST_CASE("the mean over an axis is the sum of its terms by their number") {
+  Trace one = mesh_trace("", 1), trace = mesh_trace("cp=2", 2);
+  const TensorId loss = tensor_id(Kind::kScalar, "lm loss");
+  add_tensor(one, 0, loss, {}, {3});
+  add_tensor(trace, 0, loss, {}, {2});
+  add_tensor(trace, 1, loss, {}, {4});
+  CHECK(checked(one, trace, "lm loss: {scalar: {cp: mean}}").same());
+  CHECK(checked(one, trace, "lm loss: {scalar: {cp: partial}}").totals.counts.fail == 1);
+}
+
+TEST_SUITE_END();
