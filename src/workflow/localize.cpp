@@ -19,6 +19,11 @@ std::optional<CollectOptions> second_run_options(const CheckOptions& check, cons
     reason = "a second run takes the reference's values by the names of its tensors, which the candidate has not";
     return std::nullopt;
   }
+  // `ttrace collect --inject` places the values of both runs by one annotation file.
+  if (!check.reference_annotations.file.empty() && read_trace(check.reference).world_size > 1) {
+    reason = "a second run takes the reference's values as -a places them, and the reference places its own otherwise";
+    return std::nullopt;
+  }
   const SecondRunPlan plan = plan_second_run(first);
   reason = plan.reason;
   if (!plan.modules) return std::nullopt;
