@@ -51,10 +51,10 @@ struct Schema {
   static Json type_of(std::type_identity<std::string> /*type*/) { return {{"type", "string"}}; }
   template <typename T>
   Json type_of(std::type_identity<std::optional<T>> /*type*/) {
-    Json json = type_of(std::type_identity<T>());
-    if (!json.contains("type") || json["type"] == "object") return {{"anyOf", {json, {{"type", "null"}}}}};
-    if (json["type"].is_string()) json["type"] = {json["type"], "null"};
-    return json;
+    Json type = type_of(std::type_identity<T>());
+    if (!type.contains("type") || type["type"] == "object") return {{"anyOf", {type, {{"type", "null"}}}}};
+    if (type["type"].is_string()) type["type"] = {type["type"], "null"};
+    return type;
   }
   template <typename T>
   Json type_of(std::type_identity<std::vector<T>> /*type*/) {
@@ -70,9 +70,9 @@ struct Schema {
   }
   template <typename Enum, typename T>
   Json type_of(std::type_identity<std::vector<std::pair<Enum, T>>> /*type*/) {
-    Json json = type_of(std::type_identity<std::map<std::string, T>>());
-    json["propertyNames"] = type_of(std::type_identity<Enum>());
-    return json;
+    Json type = type_of(std::type_identity<std::map<std::string, T>>());
+    type["propertyNames"] = type_of(std::type_identity<Enum>());
+    return type;
   }
   template <typename T>
   Json type_of(std::type_identity<T> /*type*/) {
