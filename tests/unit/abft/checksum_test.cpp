@@ -111,7 +111,8 @@ TEST_SUITE("abft") {
     for (const Dtype dtype :
          {Dtype::kFloat64, Dtype::kFloat32, Dtype::kFloat16, Dtype::kBFloat16, Dtype::kFloat8E4M3}) {
       for (const Layout layout : {Layout::kRowMajor, Layout::kTransposed, Layout::kStrided}) {
-        for (const auto& [rows, cols] : kShapes) {
+        for (const auto& shape : kShapes) {
+          const auto rows = shape[0], cols = shape[1];
           for (const int nonfinite : {0, 2}) {
             CAPTURE(name_of(dtype));
             CAPTURE(static_cast<int>(layout));
@@ -180,7 +181,8 @@ TEST_SUITE("abft") {
     for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBFloat16}) {
       for (const double scale : {1e-6, 1.0, 3e4, 1e38}) {
         if (dtype == Dtype::kFloat16 && scale > 3e4) continue;
-        for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{700, 1500}, {2, 5000}, {1, 1}}) {
+        for (const auto& shape : {std::pair<std::int64_t, std::int64_t>{700, 1500}, {2, 5000}, {1, 1}}) {
+          const auto rows = shape.first, cols = shape.second;
           CAPTURE(name_of(dtype));
           CAPTURE(scale);
           CAPTURE(rows);

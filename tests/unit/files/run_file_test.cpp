@@ -82,9 +82,10 @@ TEST_CASE("a mistake in a matrix is refused with the line that has it") {
       {"- {name: a, command: 'b {ranks}', matrix: {tp: [1]}}",
        "t.yaml:3: '{ranks}' is none of [tp]; expected one, or {{ and }} for braces"},
   };
-  for (const auto& [candidate, expected] : cases) {
+  for (const auto& example : cases) {
+    const auto& candidate = example.first;
     CAPTURE(candidate);
-    CHECK(message(candidate) == expected);
+    CHECK(message(candidate) == example.second);
   }
 }
 
