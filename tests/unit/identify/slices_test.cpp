@@ -126,7 +126,7 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
   // Said wrongly, or dealt out otherwise, they differ.
   CHECK(checked(one_process(), sliced({0, 2}, {1, 3}),
                 "parallelism: {loss_scale: dp, microbatches: {order: slices, layout: contiguous}}")
-            .counts.fail == 3);
+            .totals.counts.fail == 3);
   CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).totals.counts.fail == 3);
 }
 
