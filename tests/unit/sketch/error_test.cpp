@@ -98,18 +98,18 @@ TEST_SUITE("sketch") {
            for (float& value : values) value = student(random);
          }},
     };
-    for (const auto& [name, make] : kinds) {
+    for (const auto& kind : kinds) {
       int above = 0;
       double sum = 0, widest = 0;
       for (std::uint64_t trial = 1; trial <= kTrials; ++trial) {
         Values values(kSide * kSide);
-        make(trial, values);
+        kind.second(trial, values);
         const Estimate found = estimate(values, kSide, sureness);
         above += found.ratio > found.widening;
         sum += found.ratio * found.ratio;
         widest = std::max(widest, found.widening);
       }
-      INFO(name, ": ", above, " of ", kTrials, " above, mean square of the ratio ", sum / kTrials,
+      INFO(kind.first, ": ", above, " of ", kTrials, " above, mean square of the ratio ", sum / kTrials,
            ", widened by up to ", widest);
       CHECK(above <= kTrials / 50);
       CHECK(sum / kTrials == doctest::Approx(1).epsilon(0.2));
