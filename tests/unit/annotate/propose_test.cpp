@@ -511,161 +511,162 @@ TEST_CASE("a draft of several candidates says what each of them shows, and what 
   tp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
          [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
   dp.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-struct RecordedRuns {
-    CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "tp_dim: 1 (certain), fsdp_dim: 0 (certain)");
-    CHECK(find(draft, "fc.weight", std::nullopt)
-              ->lines[0]
-              .why.starts_with("on A (tp=2): 1 tensor, rel_err 0; otherwise "));
-    CHECK(draft.candidates == std::vector<std::string>{"A: trace (tp=2)", "B: trace (fsdp=2)"});
-    CHECK(draft.known_axes == std::vector<std::string>{"tp", "fsdp"});
+         [&](const Coordinates& at) { return part_of_rows(weight, at.at("fsdp"), 2); });
+  const Draft draft = RecordedRuns::propose_for({&tp, &dp});
+  CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "tp_dim: 1 (certain), fsdp_dim: 0 (certain)");
+  CHECK(
+      find(draft, "fc.weight", std::nullopt)->lines[0].why.starts_with("on A (tp=2): 1 tensor, rel_err 0; otherwise "));
+  CHECK(draft.candidates == std::vector<std::string>{"A: trace (tp=2)", "B: trace (fsdp=2)"});
+  CHECK(draft.known_axes == std::vector<std::string>{"tp", "fsdp"});
 }
 
 TEST_CASE("candidates that contradict each other are named, and no rule says either") {
-    const Values weight = values_of("w", {8, 8});
-    RecordedRuns one("tp=2", 2), other("tp=2", 2);
-    one.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
-            [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
+  const Values weight = values_of("w", {8, 8});
+  RecordedRuns one("tp=2", 2), other("tp=2", 2);
+  one.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {8, 4},
+          [&](const Coordinates& at) { return part_of_columns(weight, 8, at.at("tp"), 2); });
   other.add(tensor_id(Kind::kParam, "fc.weight"), {8, 8}, weight, {4, 8},
-struct RecordedRuns {
-      CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "remark");
-      const std::string remark = find(draft, "fc.weight", std::nullopt)->remarks[0];
-      CHECK(remark.starts_with("candidates contradict each other: tp_dim: 1 on A (tp=2): "));
-      CHECK(remark.find("; tp_dim: 0 on B (tp=2): ") != remark.npos);
-      CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.empty());
+            [&](const Coordinates& at) { return part_of_rows(weight, at.at("tp"), 2); });
+  const Draft draft = RecordedRuns::propose_for({&one, &other});
+  CHECK(drafted_rule(draft, "fc.weight", std::nullopt) == "remark");
+  const std::string remark = find(draft, "fc.weight", std::nullopt)->remarks[0];
+  CHECK(remark.starts_with("candidates contradict each other: tp_dim: 1 on A (tp=2): "));
+  CHECK(remark.find("; tp_dim: 0 on B (tp=2): ") != remark.npos);
+  CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.empty());
 }
 
 TEST_CASE("what sequence parallelism splits is called sp, so that the rule holds without it") {
-      const Values hidden = values_of("h", {6, 8}), gradient = values_of("g", {8}), weight = values_of("w", {8});
-      const auto add_all = [&](RecordedRuns& runs, bool sp, const std::string& tokens) {
-        const std::int64_t parts = sp ? 2 : 1;
-        const auto rank_of = [sp](const Coordinates& at) { return sp ? at.at("tp") : 0; };
-        if (!tokens.empty()) {
-          const auto ids = values_of(tokens, {2, 6});
-          runs.add(tensor_id(Kind::kInput, "(model)", 0), {2, 6}, ids, {2, 6}, [&](const Coordinates&) { return ids; });
-          for (Trace* trace : {&runs.reference, &runs.candidate}) {
-            for (RankTrace& rank : trace->ranks) rank.entries.back().dtype = Dtype::kInt32;
-          }
-        }
-        runs.add(tensor_id(Kind::kInput, "norm", 0), {6, 8}, hidden, {6 / parts, 8},
-                 [&](const Coordinates& at) { return part_of_rows(hidden, rank_of(at), parts); });
-        runs.add(tensor_id(Kind::kParam, "norm.weight"), {8}, weight, {8}, [&](const Coordinates&) { return weight; });
-        runs.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), {8}, gradient, {8}, [&](const Coordinates& at) {
-          Values term = gradient;
-          for (float& value : term) value *= sp ? (at.at("tp") == 0 ? 0.25f : 0.75f) : 1;
-          return term;
-        });
-        runs.add(tensor_id(Kind::kMainGrad, "norm.weight"), {8}, gradient, {8},
-                 [&](const Coordinates&) { return gradient; });
-      };
-      SUBCASE("by the tokens: a sequence has six") {
-        RecordedRuns runs("tp=2,sp=tp", 2);
-        add_all(runs, true, "ids");
-        const Draft draft = runs.draft();
-        CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
-        CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
+  const Values hidden = values_of("h", {6, 8}), gradient = values_of("g", {8}), weight = values_of("w", {8});
+  const auto add_all = [&](RecordedRuns& runs, bool sp, const std::string& tokens) {
+    const std::int64_t parts = sp ? 2 : 1;
+    const auto rank_of = [sp](const Coordinates& at) { return sp ? at.at("tp") : 0; };
+    if (!tokens.empty()) {
+      const auto ids = values_of(tokens, {2, 6});
+      runs.add(tensor_id(Kind::kInput, "(model)", 0), {2, 6}, ids, {2, 6}, [&](const Coordinates&) { return ids; });
+      for (Trace* trace : {&runs.reference, &runs.candidate}) {
+        for (RankTrace& rank : trace->ranks) rank.entries.back().dtype = Dtype::kInt32;
       }
-      SUBCASE("by a candidate without it") {
-        RecordedRuns with("tp=2,sp=tp", 2), without("tp=2", 2);
-        add_all(with, true, "");
-        add_all(without, false, "");
-        CHECK(drafted_rule(with.draft(), "norm", Kind::kInput) == "tp_dim: 0 (certain)");
-        const Draft draft = RecordedRuns::propose_for({&with, &without});
-        CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
-        CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
-        const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
-        for (const RecordedRuns* runs : {&with, &without}) {
-          const Alignment reference = align(runs->reference, annotations, {});
-          CHECK(align(runs->candidate, annotations, layout_of(reference)).findings.empty());
-        }
-      }
+    }
+    runs.add(tensor_id(Kind::kInput, "norm", 0), {6, 8}, hidden, {6 / parts, 8},
+             [&](const Coordinates& at) { return part_of_rows(hidden, rank_of(at), parts); });
+    runs.add(tensor_id(Kind::kParam, "norm.weight"), {8}, weight, {8}, [&](const Coordinates&) { return weight; });
+    runs.add(tensor_id(Kind::kParamGrad, "norm.weight", 0), {8}, gradient, {8}, [&](const Coordinates& at) {
+      Values term = gradient;
+      for (float& value : term) value *= sp ? (at.at("tp") == 0 ? 0.25f : 0.75f) : 1;
+      return term;
+    });
+    runs.add(tensor_id(Kind::kMainGrad, "norm.weight"), {8}, gradient, {8},
+             [&](const Coordinates&) { return gradient; });
+  };
+  SUBCASE("by the tokens: a sequence has six") {
+    RecordedRuns runs("tp=2,sp=tp", 2);
+    add_all(runs, true, "ids");
+    const Draft draft = runs.draft();
+    CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
+    CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
+  }
+  SUBCASE("by a candidate without it") {
+    RecordedRuns with("tp=2,sp=tp", 2), without("tp=2", 2);
+    add_all(with, true, "");
+    add_all(without, false, "");
+    CHECK(drafted_rule(with.draft(), "norm", Kind::kInput) == "tp_dim: 0 (certain)");
+    const Draft draft = RecordedRuns::propose_for({&with, &without});
+    CHECK(drafted_rule(draft, "norm", Kind::kInput) == "sp_dim: 0 (certain)");
+    CHECK(drafted_rule(draft, "norm.weight", Kind::kParamGrad) == "sp: partial (certain)");
+    const Annotations annotations = parse_annotations(to_yaml(draft, ""), "draft");
+    for (const RecordedRuns* runs : {&with, &without}) {
+      const Alignment reference = align(runs->reference, annotations, {});
+      CHECK(align(runs->candidate, annotations, layout_of(reference)).findings.empty());
+    }
+  }
 }
 
 TEST_CASE("a factor that fits several axes is the one that fits all candidates") {
-      const auto add_all = [](RecordedRuns& runs) {
-        for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
-          for (std::int32_t m = 0; m < 2; ++m) {
-            Values values = values_of(std::to_string(m) + std::string(name_of(kind)), {4});
-            add_tensor(runs.reference, 0, tensor_id(kind, "mlp", m), {4}, values);
-            for (std::size_t rank = 0; rank < runs.candidate.ranks.size(); ++rank) {
-              const Coordinates at = runs.candidate.ranks[rank].coordinates;
-              if (at.at("dp") != m) continue;
-              Values recorded = values;
-              for (float& value : recorded) value *= kind == Kind::kGradOutput ? 2 : 1;
-              add_tensor(runs.candidate, rank, tensor_id(kind, "mlp", 0), {4}, recorded);
-            }
-          }
+  const auto add_all = [](RecordedRuns& runs) {
+    for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
+      for (std::int32_t m = 0; m < 2; ++m) {
+        Values values = values_of(std::to_string(m) + std::string(name_of(kind)), {4});
+        add_tensor(runs.reference, 0, tensor_id(kind, "mlp", m), {4}, values);
+        for (std::size_t rank = 0; rank < runs.candidate.ranks.size(); ++rank) {
+          const Coordinates at = runs.candidate.ranks[rank].coordinates;
+          if (at.at("dp") != m) continue;
+          Values recorded = values;
+          for (float& value : recorded) value *= kind == Kind::kGradOutput ? 2 : 1;
+          add_tensor(runs.candidate, rank, tensor_id(kind, "mlp", 0), {4}, recorded);
         }
-        const Values gradient = values_of("main", {4});
-        runs.add(tensor_id(Kind::kMainGrad, "mlp.weight"), {4}, gradient, {4},
-                 [&](const Coordinates&) { return gradient; });
-      };
-      RecordedRuns both("tp=2,dp=2", 4), dp("dp=2", 2);
-      add_all(both);
-      add_all(dp);
-      const DraftLine alone = both.draft().parallelism.back();
-      CHECK(alone.text == "loss_scale: dp");
-      CHECK_FALSE(alone.certain);
-      CHECK(alone.counts);  // by what it multiplies is certain, only not after which axis it is called
-      CHECK(alone.why.ends_with("; tp is as much"));
-      const DraftLine together = RecordedRuns::propose_for({&both, &dp}).parallelism.back();
-      CHECK(together.text == "loss_scale: dp");
-      CHECK(together.certain);
+      }
+    }
+    const Values gradient = values_of("main", {4});
+    runs.add(tensor_id(Kind::kMainGrad, "mlp.weight"), {4}, gradient, {4},
+             [&](const Coordinates&) { return gradient; });
+  };
+  RecordedRuns both("tp=2,dp=2", 4), dp("dp=2", 2);
+  add_all(both);
+  add_all(dp);
+  const DraftLine alone = both.draft().parallelism.back();
+  CHECK(alone.text == "loss_scale: dp");
+  CHECK_FALSE(alone.certain);
+  CHECK(alone.counts);  // by what it multiplies is certain, only not after which axis it is called
+  CHECK(alone.why.ends_with("; tp is as much"));
+  const DraftLine together = RecordedRuns::propose_for({&both, &dp}).parallelism.back();
+  CHECK(together.text == "loss_scale: dp");
+  CHECK(together.certain);
 }
 
 TEST_CASE("a sum counts where the module around it shows that it is made") {
-      for (const bool is_made : {true, false}) {
-        CAPTURE(is_made);
-        RecordedRuns runs("tp=2", 2);
-        const Values out = values_of("out", {4, 2}), around = values_of("around", {4, 2});
-        const auto term = [](const Values& values) {
-          return [&values](const Coordinates& at) {
-            Values part = values;
-            for (float& value : part) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
-            return part;
-          };
-        };
-        runs.add(tensor_id(Kind::kOutput, "mlp.proj", 0), {4, 2}, out, {4, 2}, term(out));
-        const auto whole = [&](const Coordinates&) { return around; };
-        runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, around, {4, 2},
-                 is_made ? std::function<Values(const Coordinates&)>(whole) : term(around));
-        const Draft draft = runs.draft();
-        CHECK(drafted_rule(draft, "proj", Kind::kOutput) ==
-              (is_made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
-        CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.size() == (is_made ? 1 : 0));
-      }
+  for (const bool is_made : {true, false}) {
+    CAPTURE(is_made);
+    RecordedRuns runs("tp=2", 2);
+    const Values out = values_of("out", {4, 2}), around = values_of("around", {4, 2});
+    const auto term = [](const Values& values) {
+      return [&values](const Coordinates& at) {
+        Values part = values;
+        for (float& value : part) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
+        return part;
+      };
+    };
+    runs.add(tensor_id(Kind::kOutput, "mlp.proj", 0), {4, 2}, out, {4, 2}, term(out));
+    const auto whole = [&](const Coordinates&) { return around; };
+    runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, around, {4, 2},
+             is_made ? std::function<Values(const Coordinates&)>(whole) : term(around));
+    const Draft draft = runs.draft();
+    CHECK(drafted_rule(draft, "proj", Kind::kOutput) ==
+          (is_made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
+    CHECK(parse_annotations(to_yaml(draft, ""), "draft").rules.size() == (is_made ? 1 : 0));
+  }
 }
 
 TEST_CASE("a sum counts where the next module gets the same tensor whole") {
-      for (const bool is_made : {true, false}) {
-        CAPTURE(is_made);
-        RecordedRuns runs("tp=2", 2);
-        const Values gradient = values_of("gradient", {4, 2});
-        const auto term = [&](const Coordinates& at) {
-          Values part = gradient;
-          for (float& value : part) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
-          return part;
-        };
-        const auto whole = [&](const Coordinates&) { return gradient; };
-        runs.add(tensor_id(Kind::kGradInput, "head", 0), {4, 2}, gradient, {4, 2}, term);
-        runs.add(tensor_id(Kind::kGradOutput, "norm", 0), {4, 2}, gradient, {4, 2},
-                 is_made ? std::function<Values(const Coordinates&)>(whole) : term);
-        CHECK(drafted_rule(runs.draft(), "head", Kind::kGradInput) ==
-              (is_made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
-      }
+  for (const bool is_made : {true, false}) {
+    CAPTURE(is_made);
+    RecordedRuns runs("tp=2", 2);
+    const Values gradient = values_of("gradient", {4, 2});
+    const auto term = [&](const Coordinates& at) {
+      Values part = gradient;
+      for (float& value : part) value *= at.at("tp") == 0 ? 0.25f : 0.75f;
+      return part;
+    };
+    const auto whole = [&](const Coordinates&) { return gradient; };
+    runs.add(tensor_id(Kind::kGradInput, "head", 0), {4, 2}, gradient, {4, 2}, term);
+    runs.add(tensor_id(Kind::kGradOutput, "norm", 0), {4, 2}, gradient, {4, 2},
+             is_made ? std::function<Values(const Coordinates&)>(whole) : term);
+    CHECK(drafted_rule(runs.draft(), "head", Kind::kGradInput) ==
+          (is_made ? "tp: partial (certain)" : "tp: partial (guess that does not count)"));
+  }
 }
 
 TEST_CASE("a parameter that two stages share is drafted as tied") {
-      RecordedRuns runs("pp=2", 2);
-      const Values before = values_of("before", {4}), after = values_of("after", {4});
-      for (const auto& [kind, values] : {std::pair(Kind::kParam, before), std::pair(Kind::kParamAfter, after)}) {
-        add_tensor(runs.reference, 0, tensor_id(kind, "embedding.weight"), {4}, values);
-        add_tensor(runs.candidate, 0, tensor_id(kind, "embedding.weight"), {4}, values);
-        add_tensor(runs.candidate, 1, tensor_id(kind, "head.weight"), {4}, values);
-      }
-      const Draft draft = runs.draft();
-      REQUIRE(draft.parallelism.size() == 1);
-      CHECK(draft.parallelism[0].text == "tied: {head.weight: embedding.weight}");
-      CHECK(draft.rules.empty());
+  RecordedRuns runs("pp=2", 2);
+  const Values before = values_of("before", {4}), after = values_of("after", {4});
+  for (const auto& [kind, values] : {std::pair(Kind::kParam, before), std::pair(Kind::kParamAfter, after)}) {
+    add_tensor(runs.reference, 0, tensor_id(kind, "embedding.weight"), {4}, values);
+    add_tensor(runs.candidate, 0, tensor_id(kind, "embedding.weight"), {4}, values);
+    add_tensor(runs.candidate, 1, tensor_id(kind, "head.weight"), {4}, values);
+  }
+  const Draft draft = runs.draft();
+  REQUIRE(draft.parallelism.size() == 1);
+  CHECK(draft.parallelism[0].text == "tied: {head.weight: embedding.weight}");
+  CHECK(draft.rules.empty());
 }
 
 TEST_SUITE_END();
