@@ -167,7 +167,7 @@ a note.
 Examples:
   ttrace abft candidate -a gpt.yaml
   ttrace abft candidate -a gpt.yaml --only 'layers.3.**' --json - | \
-    jq .root_cause
+    jq .first_wrong
 
 Exit codes: 0 everything that could be checked is right, 1 something is wrong,
 2 could-not-look.)");

@@ -72,7 +72,7 @@ void add_check(CLI::App& app, Run& run_command) {
   ttrace check --reference reference --candidate candidate -t tolerance.yaml \
     --only 'layers.0.**' --all
   ttrace check --reference reference --candidate candidate -t tolerance.yaml \
-    --json - | jq .root_cause
+    --json - | jq .first_wrong
 A long run, while it goes on, with a bounded disk:
   ttrace collect -o soak --split --iterations 0,100,1000 -- ./train.sh &
   ttrace check --reference reference --candidate soak -t tolerance.yaml \
