@@ -10,18 +10,18 @@ from recorder import Recorder
 
 from ttrace_torch.library import _PACKED, MAX_DIMS, Dtype, Kind, Pass, Status, TraceError, _Identity, _Record, _Tensor
 
-INCLUDE = pathlib.Path(__file__).parents[2] / "include" / "ttrace"
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def enumerators(header, declaration, prefix):
     """Name -> number, of an enumeration that begins with the text `declaration`."""
-    body = (INCLUDE / header).read_text().partition(declaration)[2].partition("}")[0]
+    body = (ROOT / header).read_text().partition(declaration)[2].partition("}")[0]
     return {name: int(number) for name, number in re.findall(rf"\b{prefix}(\w+) = (\d+)", body)}
 
 
 @pytest.mark.parametrize("ours", [Kind, Pass, Dtype, Status])
 def test_python_has_the_names_and_numbers_of_the_c_header(ours):
-    theirs = enumerators("ttrace.h", f"typedef enum ttrace_{ours.__name__.lower()} {{", "TTRACE_")
+    theirs = enumerators("include/ttrace/ttrace.h", f"typedef enum ttrace_{ours.__name__.lower()} {{", "TTRACE_")
     assert theirs == {member.name: member.value for member in ours}
 
 
@@ -44,10 +44,10 @@ def test_arguments_are_packed_as_c_reads_them():
 @pytest.mark.parametrize(
     "header, declaration, ours",
     [
-        ("trace.h", "enum class Kind ", Kind),
-        ("trace.h", "enum class Pass ", Pass),
-        ("numeric/dtype.h", "enum class Dtype ", Dtype),
-        ("record/trace_writer.h", "enum class RecordStatus ", Status),
+        ("src/base/trace.h", "enum class Kind ", Kind),
+        ("src/base/trace.h", "enum class Pass ", Pass),
+        ("src/numeric/dtype.h", "enum class Dtype ", Dtype),
+        ("src/record/trace_writer.h", "enum class RecordStatus ", Status),
     ],
 )
 def test_cpp_has_the_names_and_numbers_of_python(header, declaration, ours):
