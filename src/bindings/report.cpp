@@ -106,7 +106,7 @@ void bind_reports(nb::module_& module) {
             return text_of(without_lock([&] { return to_text(checked.report, options); }));
           },
           nb::arg("all"));
-  module.def("check", check_traces);
+  module.def("check", check_traces, nb::sig("def check(**options: object) -> Checked"));
   module.def("check_keywords", check_keywords);
   module.def(
       "estimate_tolerance",

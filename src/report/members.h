@@ -26,6 +26,8 @@ template <typename T>
 struct IfAny {
   std::optional<T> value;
 };
+template <typename T>
+IfAny(std::optional<T>) -> IfAny<T>;
 
 // The name of the schema, with its version.
 struct Version {

@@ -123,7 +123,7 @@ def _reader_of(hint: Any) -> Callable[[Any], Any]:
     if of_type is Mapping:
         read_each = _reader_of(arguments[1])
         return lambda values: {name: read_each(value) for name, value in values.items()}
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         members = _members_of(hint)
         return lambda values: hint(**{name: read(values.get(known_as)) for name, known_as, read in members})
     return lambda value: value
@@ -132,8 +132,8 @@ def _reader_of(hint: Any) -> Callable[[Any], Any]:
 def _members_of(type_of_report: Any) -> list[tuple[str, str, Callable[[Any], Any]]]:
     """The members of a dataclass of `report_types`: name, name in JSON, reader."""
     return [
-        (member.name, _JSON_NAMES.get(member.name, member.name), _reader_of(member.type))
-        for member in dataclasses.fields(type_of_report)
+        (name, _JSON_NAMES.get(name, name), _reader_of(hint))
+        for name, hint in typing.get_type_hints(type_of_report).items()
     ]
 
 

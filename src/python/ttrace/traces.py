@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._core import InputError
 from ._slices import box_of
-from .reports import Finding, findings_of
+from .report_types import Finding
+from .reports import findings_of
 
 # NumPy and ml_dtypes are imported where an array is made: the program `ttrace` of a wheel starts from this package.
 if TYPE_CHECKING:
