@@ -8,10 +8,13 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _core, report_types
 from .report_types import Finding
+
+if TYPE_CHECKING:  # Python 3.10 has it from there alone
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,29 @@ class Report(report_types.Report):
         return self.text()
 
 
-def check(candidate: "str | os.PathLike[str]", reference: "str | os.PathLike[str]", **options: Any) -> Report:
+class CheckOptions(TypedDict, total=False):
+    """The options of `ttrace check` by their keywords, as `_core.check_keywords` has them, for type checkers."""
+
+    annotations: "str | os.PathLike[str]"
+    settings: Sequence[str]
+    axes: str
+    reference_annotations: "str | os.PathLike[str]"
+    reference_settings: Sequence[str]
+    correspondence: "str | os.PathLike[str]"
+    tolerance: "str | os.PathLike[str]"
+    accept_overrides: bool
+    only: str
+    iterations: Sequence[int]
+    strict: bool
+    checksums: bool
+    allow_same_run: bool
+    threads: int
+    pictures: bool  # of `Report.to_html`
+
+
+def check(
+    candidate: "str | os.PathLike[str]", reference: "str | os.PathLike[str]", **options: "Unpack[CheckOptions]"
+) -> Report:
     """Does the candidate compute what the reference computes? Both are directories of traces; the options are those of
     `ttrace check`, by their long names: `annotations` (`-a`), `settings` (`--set`), `tolerance` (`-t`),
     `reference_annotations`, `correspondence`, `only` (a pattern), `iterations` (a list), `strict`, `checksums`, ...
