@@ -50,7 +50,7 @@ void fill(TraceBuilder& run, int ranks, const std::string& run_id) {
   run.run_id(run_id).compute_dtype("float32");
   if (ranks == 2) run.axes("tp=2");
   const auto add = [&](const std::string& name, Kind kind, std::int32_t microbatch, Dtype dtype, const Shape& shape,
-                       const test::Values& values, const std::string& mapping) {
+                       const test::ElementValue& values, const std::string& mapping) {
     test::TensorSpec spec;
     spec.id = {0, microbatch, 0, Pass::kForward, kind, name};
     spec.dtype = dtype;
