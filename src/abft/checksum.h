@@ -21,7 +21,7 @@
 
 namespace ttrace::abft {
 
-// How much to compute of each line. Every step includes those before it: sums, then extrema, then norms.
+// Says how much to compute of each line. Every step includes those before it: sums, then extrema, then norms.
 enum class Depth { kNone, kSums, kExtrema, kNorms };
 
 // Sums and statistics of a row's or a column's finite elements. Members beyond the Depth that was asked for keep these
@@ -68,7 +68,7 @@ class LineReader {
  public:
   LineReader();
   ~LineReader();
-  // As `read_lines`. The result is valid until the next reading.
+  // Reads as `read_lines` does. The result is valid until the next reading.
   const MatrixLines& read(const MatrixView& matrix, const Reading& reading);
 
  private:

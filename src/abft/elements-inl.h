@@ -1,5 +1,5 @@
-// How the elements of a tile are loaded, compared and summed. Kernels include this file that Highway compiles once for
-// each instruction set; hence it has no ordinary include guard.
+// Loads, compares and sums the elements of a tile. Kernels include this file that Highway compiles once for each
+// instruction set; hence it has no ordinary include guard.
 #if defined(TTRACE_ABFT_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTRACE_ABFT_ELEMENTS_INL_H_
 #undef TTRACE_ABFT_ELEMENTS_INL_H_
@@ -120,7 +120,7 @@ HWY_INLINE void widen(Floats x, Doubles* wide) {
   wide[1] = hn::PromoteTo(DoubleTag(), hn::UpperHalf(HalfTag(), x));
 }
 #endif
-// What is summed as it is loaded needs no widening.
+// A vector that is summed as it is loaded needs no widening.
 template <class Vector>
 HWY_INLINE void widen(Vector x, Vector* wide) {
   wide[0] = x;

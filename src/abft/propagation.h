@@ -25,7 +25,7 @@ constexpr double kNearInfinity = 1e10;
 
 enum class AttentionMatrix { kQuery, kKey, kValue, kScores, kProbabilities, kContext, kOutput };
 
-// Where the extreme elements of a matrix are: one element, one row, one column, more.
+// Says where the extreme elements of a matrix are: one element, one row, one column, more.
 enum class Pattern { kNone, k0D, k1R, k1C, k2D };
 
 // The INF, NaN and near-INF elements of a matrix.

@@ -1,5 +1,6 @@
-// How far the two sums of a row may be apart by rounding alone: E_m = sum of C's row m - A's row m times the row sums
-// of B (V-ABFT, equation 11). Four methods, one interface. All need O(n) statistics, taken in the pass that sums.
+// Computes how far the two sums of a row may be apart by rounding alone: E_m = sum of C's row m - A's row m times the
+// row sums of B (V-ABFT, equation 11). Four methods, one interface. All need O(n) statistics, taken in the pass that
+// sums.
 //
 // V-ABFT assumes that the rows of A and the columns of B are independent. For operands that are strongly correlated
 // (a matrix times its own transpose) its threshold can be too small; SEA bounds every product.

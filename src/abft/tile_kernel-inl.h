@@ -31,7 +31,7 @@
 #include "abft/elements-inl.h"
 #include "abft/tile_kernel.h"
 
-// What compilers do not inline by themselves they pass in memory instead of registers.
+// Compilers pass in memory, instead of registers, what they do not inline by themselves.
 #ifndef TTRACE_INLINE_LAMBDA
 #define TTRACE_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 #endif
@@ -82,7 +82,7 @@ HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
   }
 }
 
-// Where the sums of a tile's columns, or a row's lanes, lie in memory.
+// Says where the sums of a tile's columns, or a row's lanes, lie in memory.
 template <class Type>
 struct Places {
   using Number = hn::TFromD<typename Type::Summed>;
@@ -102,7 +102,7 @@ struct Sums {
   static constexpr bool kPlain = kDepth >= Depth::kSums, kRunning = kPlain && kWeighted;
   static constexpr bool kLost = kPlain && Type::kCompensated;
   static constexpr bool kExtrema = kDepth >= Depth::kExtrema, kNorms = kDepth >= Depth::kNorms;
-  // How many registers they take, with the one that turning a step to integers takes for each row.
+  // The number of registers that they take, with the one that turning a step to integers takes for each row.
   static constexpr std::size_t kRegisters =
       (std::size_t{kPlain} + kLost + kRunning + 2 * std::size_t{kNorms}) * kCount +
       std::size_t{kExtrema} * (2 * kCompared + std::is_integral_v<typename Type::Extremum>);
@@ -299,8 +299,8 @@ struct Products {
   }
 };
 
-// Where numbers of a tile's columns are in memory while the tile is read: those of the block if they are in fp64, else
-// here.
+// Says where numbers of a tile's columns are in memory while the tile is read: those of the block if they are in fp64,
+// else here.
 template <class Number>
 class TileColumns {
  public:

@@ -56,7 +56,7 @@ struct ColumnProducts {
   std::vector<double> plain, lost, weighted;
 };
 
-// What is computed of a tile in one pass over it.
+// Says what is computed of a tile in one pass over it.
 struct TileReading {
   Depth depth = Depth::kNone;
   bool weighted = false;

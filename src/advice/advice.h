@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// What the user gave a check, and what it was made of.
+// Holds what the user gave a check, and what it was made of.
 struct Situation {
   const AlignedTrace& reference;  // both as they were recorded
   const AlignedTrace& candidate;

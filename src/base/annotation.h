@@ -15,10 +15,10 @@
 
 namespace ttrace {
 
-// In place of a file: no annotations, not even those that the program of a trace names.
+// Stands in place of a file: no annotations, not even those that the program of a trace names.
 inline constexpr std::string_view kNoAnnotations = "none";
 
-// Which annotations to read, as `-a`, `--set` and `--axes` say it.
+// Says which annotations to read, as `-a`, `--set` and `--axes` say it.
 struct AnnotationSource {
   std::string file;                        // a path, the name of a preset or kNoAnnotations; empty: not said
   std::vector<std::string> settings = {};  // values of parameters, `NAME=VALUE` with VALUE in YAML
@@ -36,8 +36,8 @@ std::string to_string(const SourceLine& source);  // `gpt.yaml:14`; without a fi
 // Forward outputs of a router, as patterns; what its choice of experts follows from, to tell a near tie.
 struct RouterRule {
   std::string logits;  // [.., experts], a row for each token
-  // As `logits`, where it does not choose by these: what a score function makes of them, with the experts' bias. Empty,
-  // or not recorded by the same call: it chooses by the logits.
+  // Scores are as `logits`, where it does not choose by these: what a score function makes of them, with the experts'
+  // bias. Empty, or not recorded by the same call: it chooses by the logits.
   std::string scores;
   // int64 [3]: how many groups the experts are in, how many of these it chooses experts from, and how many of a group's
   // highest scores add up to the group's. Empty, or not recorded by the same call: it chooses among all experts.
@@ -81,7 +81,7 @@ enum class MicrobatchOrder : std::uint8_t {
   kSlices,       // the ranks run the same micro-batches, each its slice of every one
 };
 
-// How the ranks share the micro-batches.
+// Says how the ranks share the micro-batches.
 struct MicrobatchRule {
   std::vector<std::string> axes = {};    // outermost first; empty: those that the mesh has of `microbatch_axes`
   std::optional<MicrobatchOrder> order;  // absent: slices where the counts and the shapes say so, else interleaved
@@ -128,7 +128,7 @@ struct Factor {
   SourceLine source;
 };
 
-// In a factor: how many micro-batches a rank runs in an iteration.
+// Stands in a factor for how many micro-batches a rank runs in an iteration.
 inline constexpr std::string_view kMicrobatchCount = "microbatches";
 
 // A line of a draft that would excuse a wrong tensor and is therefore a comment: `#? loss_scale: tp`.
@@ -137,7 +137,7 @@ struct Guess {
   std::string text;  // `loss_scale: tp`
 };
 
-// How the ranks of a trace are arranged, said when it is checked.
+// The arrangement of a trace's ranks, said when it is checked.
 struct DeclaredAxes {
   std::string text;   // as in parse_mesh
   std::string where;  // who says it, for messages: `--axes`
@@ -168,7 +168,7 @@ struct Annotations {
 // The key of ProgramWords::values that names `preset`.
 inline constexpr std::string_view kPresetWord = "preset";
 
-// What the programs of a trace's ranks say of how they are parallel: the collector asks the frameworks.
+// Holds what the programs of a trace's ranks say of how they are parallel: the collector asks the frameworks.
 struct ProgramWords {
   Annotations words;                          // only what the section `parallelism` of an annotation file may say
   std::map<std::string, std::string> values;  // by key of that section, its value as the trace has it, in JSON

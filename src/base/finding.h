@@ -13,12 +13,13 @@
 
 namespace ttrace {
 
-// What a tensor's finding says: base/finding.cpp has the words of this and the following enumerations, and their meaning.
+// The verdict of a tensor's finding: base/finding.cpp has the words of this and the following enumerations, and their
+// meaning.
 enum class Verdict : std::uint8_t { kPass, kFail, kUntrusted, kMissing, kNotSeen };
 std::string_view name_of(Verdict verdict);
 Vocabulary<Verdict> vocabulary_of(Verdict);
 
-// Why a verdict is not `pass`.
+// The reason why a verdict is not `pass`.
 enum class Reason : std::uint8_t {
   kNone,
   // fail; those of an optimizer's step come first, since they say why the tensor differs
@@ -61,8 +62,8 @@ enum class Reason : std::uint8_t {
 std::string_view name_of(Reason reason);
 Vocabulary<Reason> vocabulary_of(Reason);
 
-// Of a difference that was estimated from sketches (sketch/cells.h): how, and how sure it is. The bounds hold
-// with the probability that src/sketch/error.h names.
+// Says how a difference was estimated from sketches (sketch/cells.h), and how sure it is. The bounds hold with the
+// probability that src/sketch/error.h names.
 struct SketchMeasure {
   std::int64_t cells = 0;
   std::int64_t cell_elements = 0, cell_rows = 0;  // of a whole cell
@@ -76,9 +77,9 @@ struct SketchMeasure {
   std::int32_t worst_rank = -1;  // the candidate rank that holds it
 };
 
-// What was measured between two tensors; nothing here judges it. Sums are over the logical tensor, in fp64, in a fixed
-// order: the same bits for any number of threads. Elements that are NaN or Inf on either side are left out of the sums
-// and counted.
+// Holds what was measured between two tensors; nothing here judges it. Sums are over the logical tensor, in fp64, in a
+// fixed order: the same bits for any number of threads. Elements that are NaN or Inf on either side are left out of the
+// sums and counted.
 struct Difference {
   std::int64_t elements = 0;
   std::int64_t differing = 0;  // elements whose values differ (NaN equals NaN)
@@ -103,8 +104,8 @@ struct Difference {
   std::int64_t rows = 0;
   double row_square = 0;        // the largest sum of squared differences of a row
   std::int64_t worst_row = -1;  // of the rows that have it the first, in row-major order; -1 where no row differs
-  // By candidate rank, its share of difference_square and of nonfinite_mismatch. Where an element has several terms,
-  // its share is that of the first one's rank.
+  // Each candidate rank's share of difference_square and of nonfinite_mismatch. Where an element has several terms, its
+  // share is that of the first one's rank.
   std::map<std::int32_t, double> square_by_rank;
   std::map<std::int32_t, std::int64_t> nonfinite_by_rank;
   // Where the candidate's replicas disagree, everything above is measured on the replica that differs most from the
@@ -114,9 +115,9 @@ struct Difference {
   double reference_replica_square = 0;      // the same within the reference
   std::vector<std::int32_t> reference_replica_ranks;
 
-  // Where a side was recorded as a sketch. Then the norms are exact, but of a sum of terms, and `difference_square` is
-  // an estimate; counts of NaN are of NaN or Inf; `differing` is 0 where the tensors are equal bit for bit, and else
-  // all elements; `max_abs` and rows are not known.
+  // Is set where a side was recorded as a sketch. Then the norms are exact, but of a sum of terms, and
+  // `difference_square` is an estimate; counts of NaN are of NaN or Inf; `differing` is 0 where the tensors are equal
+  // bit for bit, and else all elements; `max_abs` and rows are not known.
   std::optional<SketchMeasure> sketch;
 
   // ||reference - candidate||_F / ||reference||_F (papers: TTrace, section 2.3.2). 0 when both norms are
@@ -126,13 +127,14 @@ struct Difference {
   // Rounding has no direction, and leaves this near 0 where rel_err is large. 0 where nothing differs, infinity where
   // the sums cannot tell.
   double scale_err() const;
-  // What `scale_err` leaves of rel_err: sqrt(rel_err^2 - scale_err^2).
+  // Returns what `scale_err` leaves of rel_err: sqrt(rel_err^2 - scale_err^2).
   double residual_err() const;
   // The largest norm of a row's difference over the root mean square of the reference's row norms; 0 without rows.
   double row_err() const;
   // max_abs over the root mean square of the reference's elements.
   double element_err() const;
-  // Of sketches: the largest norm of a cell's difference over that of a cell of the reference's root mean square.
+  // Returns, of sketches, the largest norm of a cell's difference over that of a cell of the reference's root mean
+  // square.
   double cell_err() const;
   // The largest ||replica_k - replica_0|| / ||candidate||.
   double replica_rel_err() const;
@@ -145,7 +147,7 @@ struct Difference {
   double uniform_factor_residual() const;
 };
 
-// What is measured of a difference, and held against a tolerance of its own.
+// A measure of a difference that is held against a tolerance of its own.
 enum class Statistic : std::uint8_t { kNorm, kScale, kRow, kElement, kCoherence, kCell };
 std::string_view name_of(Statistic statistic);
 Vocabulary<Statistic> vocabulary_of(Statistic);

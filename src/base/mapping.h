@@ -25,7 +25,7 @@ inline bool is_empty(const Box& box) {
   return std::any_of(box.size.begin(), box.size.end(), [](std::int64_t size) { return size <= 0; });
 }
 
-// How a tensor lies along one axis of the mesh. An axis that is not named replicates.
+// Says how a tensor lies along one axis of the mesh. An axis that is not named replicates.
 enum class Placement : std::uint8_t {
   kReplicate,
   kShard,    // split along `dim`, sizes as recorded
@@ -72,8 +72,8 @@ struct Fragment {
   friend bool operator==(const Fragment&, const Fragment&) = default;
 };
 
-// What the recording program knew of where a tensor lies: DTensor placements, ZeRO ownership, slices. It takes the
-// place of an annotation. In the trace it is a JSON object; each key is optional:
+// Holds what the recording program knew of where a tensor lies: DTensor placements, ZeRO ownership, slices. It takes
+// the place of an annotation. In the trace it is a JSON object; each key is optional:
 //   {"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0, "layout": "stacked", "blocks": [1, 1]},
 //             {"axis": "dp", "size": 2, "placement": "replicate"}],   or "partial" or "mean"; outermost first
 //    "shape": [8, 16],                              of the logical tensor

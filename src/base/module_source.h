@@ -1,4 +1,4 @@
-// Where a program's modules are in its source.
+// Says where a program's modules are in its source.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ std::string text_of(const CodeLine& line);
 // True where the file is one of the program's repository, not of a library that is installed elsewhere.
 bool is_in_repository(const CodeLine& line);
 
-// Where a module is computed, and where the program calls it. Neither is in PyTorch itself.
+// Says where a module is computed, and where the program calls it. Neither is in PyTorch itself.
 struct ModuleSource {
   std::optional<CodeLine> forward, call;
   friend bool operator==(const ModuleSource&, const ModuleSource&) = default;
@@ -33,7 +33,7 @@ std::string text_of(const ModuleSource& source);
 // whichever is known.
 const CodeLine* best_line(const ModuleSource& source);
 
-// What one rank says of its modules. Its provenance holds it as
+// One rank's statement of its modules. Its provenance holds it as
 //
 //   "sources": {"files": ["src/model.py", "/usr/lib/python3/dist-packages/library/model.py"],
 //               "forwards": {"model.Mlp": [0, 106]},

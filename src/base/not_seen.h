@@ -1,4 +1,4 @@
-// What the recorders of a trace say that they could not record, or were told to leave out, by canonical names.
+// Holds what the recorders of a trace say that they could not record, or were told to leave out, by canonical names.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 namespace ttrace {
 namespace {
 
-// Of the tensors of an optimizer's step, those whose relative error is not noise in low precision.
+// The tensors of an optimizer's step whose relative error is not noise in low precision.
 constexpr std::array kAroundStep = {Kind::kMainGrad, Kind::kParamAfter};
 
 constexpr auto kRunVerdictWords = std::to_array<Word<RunVerdict>>({

@@ -40,7 +40,7 @@ struct MissingGroup {
   std::int64_t tensors = 0;
 };
 
-// What an error looks like; base/outcome.cpp has the words, and what each means.
+// Says what an error looks like; base/outcome.cpp has the words, and what each means.
 enum class Cause : std::uint8_t {
   kMissing,
   kNotFinite,
@@ -67,7 +67,7 @@ enum class Cause : std::uint8_t {
 std::string_view name_of(Cause cause);
 Vocabulary<Cause> vocabulary_of(Cause);
 
-// What the second run says of a root (diagnose/localization.h).
+// The second run's word on a root (diagnose/localization.h).
 enum class Standing : std::uint8_t { kConfirmed, kFound, kMoved };
 std::string_view name_of(Standing standing);
 Vocabulary<Standing> vocabulary_of(Standing);
@@ -87,8 +87,8 @@ struct RootCause {
   ModuleSource source;               // of `module`, as the candidate's ranks say it
 };
 
-// How many tensors of a kind prove something. A floating-point tensor does when it passed: its reference is finite and
-// not zero, and the values were equal, or closer than a tolerance that was measured (or is the default, and
+// Counts the tensors of a kind that prove something. A floating-point tensor does when it passed: its reference is
+// finite and not zero, and the values were equal, or closer than a tolerance that was measured (or is the default, and
 // `Proof::unmeasured` says so) and is not noise. What passes by an override alone, or is waived, does not, unless the
 // user accepts that.
 struct KindProof {
@@ -119,7 +119,7 @@ struct OverrideUse {
   std::int64_t excused = 0;  // of these, those that pass, or are untrusted, by it alone
 };
 
-// What a check of a run's optimizer steps has covered (step/step.h). An update is one parameter's, in one
+// Says what a check of a run's optimizer steps has covered (step/step.h). An update is one parameter's, in one
 // iteration, by all ranks that hold a part of it.
 struct StepCoverage {
   std::int64_t parameters = 0;          // that have updates
@@ -129,9 +129,9 @@ struct StepCoverage {
   std::set<std::int32_t> iterations;  // with a checked update
   std::set<std::string> optimizers;   // the classes that made those
   double worst = 0;                   // the largest error of a right update, in units of what rounding explains
-  // Of optimizers whose rule is not known, updates that were checked by regression on the reference's
-  // (step/regression.h): how many of all, the classes, and the largest error of a right one, in units of what
-  // correct runs explain.
+  // Updates, of optimizers whose rule is not known, that were checked by regression on the reference's
+  // (step/regression.h): how many of all, the classes, and the largest error of a right one, in units of what correct
+  // runs explain.
   std::int64_t updates_regressed = 0;
   std::set<std::string> regressed_optimizers;
   double worst_regressed = 0;
@@ -150,7 +150,7 @@ struct WithoutCounterpart {
   std::vector<std::string> names_of_reference, names_of_candidate;  // '#' for numbers: each once for all layers
 };
 
-// What was looked at.
+// Says what was looked at.
 struct Runs {
   std::string reference, candidate;                       // directories, as the user gave them
   std::optional<WithoutCounterpart> without_counterpart;  // none: both sides have the same names
@@ -162,7 +162,7 @@ struct Runs {
   std::optional<std::string> sketched;
 };
 
-// How much was looked at. compared + missing + not seen + waived = tensors of either side + findings about ranks.
+// Says how much was looked at. compared + missing + not seen + waived = tensors of either side + findings about ranks.
 struct Totals {
   Counts counts;
   std::int64_t waived = 0;
@@ -173,7 +173,7 @@ struct Totals {
   std::optional<StepCoverage> steps;  // none: the trace says nothing of an optimizer
 };
 
-// What the tensors that passed are worth.
+// Says what the tensors that passed are worth.
 struct Proof {
   std::optional<Proofs> by_kind;       // none: of a trace that was checked against itself
   std::vector<OverrideUse> overrides;  // all of the tolerance file's
@@ -181,13 +181,13 @@ struct Proof {
       unmeasured;  // what tolerances are that were not measured. None: measured, or there are none
 };
 
-// What explains the wrong tensors.
+// Says what explains the wrong tensors.
 struct Explanation {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
 };
 
-// What the user may do next (src/advice).
+// Says what the user may do next (src/advice).
 struct Advice {
   std::optional<std::string> instead;  // why the findings are not worth reading before something is done
   std::optional<std::string> next;     // the command worth typing next: it makes what is lacking, or looks closer

@@ -6,10 +6,10 @@
 
 namespace ttrace {
 
-// How many threads somebody means who asks for `threads`: 0 is OpenMP's default.
+// Returns how many threads somebody means who asks for `threads`: 0 is OpenMP's default.
 int thread_count(int threads);
 
-// Inside `parallel_for`: the number of the thread that calls it, less than the `thread_count`.
+// Returns, inside `parallel_for`, the number of the thread that calls it, less than the `thread_count`.
 std::size_t thread_number();
 
 // Calls `body(i)` for every i below `count` on so many threads, 0 as above. An exception must not leave an OpenMP

@@ -19,7 +19,7 @@ struct RewrittenFrom {
   friend bool operator==(const RewrittenFrom&, const RewrittenFrom&) = default;
 };
 
-// What a run was told to record, in place of all: the options of `ttrace collect`.
+// Says what a run was told to record, in place of all: the options of `ttrace collect`.
 struct RecordingSelection {
   std::vector<std::string> only, except;  // patterns of the names of modules and parameters
   std::vector<std::string> kinds;         // by name; empty: all
@@ -37,7 +37,8 @@ struct Provenance {
   std::optional<std::string> axes;   // as --axes had them; absent where the framework itself gave them
   std::string started, git_commit, python, torch, device;
   double recording_seconds = 0;
-  // What the program says of how it is parallel: by key of the section `parallelism` of an annotation file, in JSON.
+  // Holds what the program says of how it is parallel: by key of the section `parallelism` of an annotation file, in
+  // JSON.
   std::map<std::string, std::string> parallelism;
 
   std::optional<std::uint64_t> perturb_seed;  // of a perturbed run

@@ -86,7 +86,7 @@ inline constexpr std::int32_t kTraceVersion = 1;
 inline constexpr std::size_t kMaxDims = 8;
 inline constexpr std::int32_t kNoMicrobatch = -1;
 
-// What was recorded. The values are stored in files and equal `ttrace_kind` in ttrace.h.
+// Says what was recorded. The values are stored in files and equal `ttrace_kind` in ttrace.h.
 enum class Kind : std::uint8_t {
   kInput = 1,       // a tensor that a module was given
   kOutput = 2,      // a tensor that a module returned
@@ -98,8 +98,8 @@ enum class Kind : std::uint8_t {
   kParamDelta = 8,  // what the optimizer's steps of the iteration added, to the fp32 master where there is one
   kParamAfter = 9,  // the parameter as the next iteration sees it
   kScalar = 10,     // loss, grad_norm, token counts: the name says which
-  // What an optimizer holds of a parameter before the first step of an iteration, which the step cannot be checked
-  // without (`OptimizerStep`). Recorded where it does not follow from the iteration before: that one was not recorded,
+  // An optimizer holds these of a parameter before the first step of an iteration; the step cannot be checked without
+  // them (`OptimizerStep`). Recorded where they do not follow from the iteration before: that one was not recorded,
   // it had several steps, or the optimizer keeps its moments in less than fp32. None is the parameter's first step.
   kMaster = 11,          // the value that the optimizer updates, where it is not the parameter itself
   kExpAvg = 12,          // PyTorch's names: Adam's first moment
@@ -153,7 +153,7 @@ std::string printable(std::string_view text);
 // printable.
 std::string to_string(const TensorId& id);
 
-// What a tensor's entry says where its sketch was recorded in place of its elements.
+// Holds what a tensor's entry says where its sketch was recorded in place of its elements.
 struct RecordedSketch {
   Shape edges;                 // sizes of a cell, one a dimension
   std::uint64_t checksum = 0;  // of the tensor's own bytes: XXH3-64, or
@@ -201,7 +201,7 @@ class MappedFile {
   virtual bool explains_losses() const { return false; }
 };
 
-// What a rank says that it could not record. Its provenance holds it as
+// A rank's statement of what it could not record. Its provenance holds it as
 //
 //   "not_seen": [{"reason": "what runs inside 'mlp' is compiled by torch.compile", "kinds": ["input", "output"],
 //                 "iterations": [0, 1], "chunk": 0, "tensors": ["embed:mask"], "modules": ["mlp.fc1", "mlp.fc2"]}]
@@ -226,7 +226,7 @@ struct NotSeen {
 // The statements of one rank may name no more: a trace is not trusted.
 inline constexpr std::size_t kMaxNamesNotSeen = 10'000;
 
-// What a rank says of one step that an optimizer took with some of its parameters. Its provenance holds it as
+// A rank's statement of one step that an optimizer took with some of its parameters. Its provenance holds it as
 //
 //   "optimizer_steps": {"parameters": [["decoder.norm.weight", "decoder.norm.bias"], ["embed.weight"]],
 //                       "steps": [{"iteration": 0, "chunk": 0, "parameters": 0, "optimizer": "torch.optim.adam.Adam",
@@ -252,7 +252,7 @@ struct OptimizerStep {
   bool changed_after = false;  // that value was changed after `step` had returned; param_delta has both
 };
 
-// What one rank's file holds.
+// The contents of one rank's file.
 struct RankTrace {
   std::filesystem::path path;
   std::int32_t rank = 0;

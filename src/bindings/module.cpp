@@ -22,7 +22,7 @@ namespace {
 void bind_errors(nb::module_& module) {
   const nb::exception<InputError> input_error(module, "InputError", PyExc_Exception);
   input_error.doc() = "What keeps ttrace from looking, in one line: where, what, and what was expected.";
-  // In place of the translation that the line above registers: the text may hold bytes that are no UTF-8.
+  // Replaces the translation that the line above registers: the text may hold bytes that are no UTF-8.
   nb::register_exception_translator(
       [](const std::exception_ptr& error, void* type) {
         try {

@@ -313,7 +313,7 @@ ttrace_status ttrace_open_source(const char* directory, int32_t rank, int32_t wo
 ttrace_status ttrace_find(const ttrace_source* source, const ttrace_identity* identity, ttrace_tensor* tensor) {
   return guarded([&] {
     if (source == nullptr) refuse("source is NULL");
-    // What is filled in is in the struct of every version.
+    // The struct of every version has what is filled in.
     if (tensor == nullptr || tensor->struct_size < offsetof(ttrace_tensor, sketch)) {
       refuse(fmt::format("tensor is NULL or of another struct_size; expected {}", sizeof *tensor));
     }

@@ -58,7 +58,7 @@ std::string correspondence_draft(const AnnotateOptions& options, Trace reference
   return draft.text;
 }
 
-// What was asked for: on stdout, or in a file.
+// Writes what was asked for: on stdout, or in a file.
 int finish(const AnnotateOptions& options, std::string text, const std::string& summary) {
   if (!options.output.empty()) {
     write_file(options.output, text);
@@ -85,7 +85,7 @@ int run(const AnnotateOptions& options) {
   for (const std::string& path : options.traces) {
     traces.push_back(read_trace(path));
     require_elements(traces.back(), "`ttrace annotate`");
-    // Of several traces, axes are said of those that do not say their own.
+    // Axes are said, of several traces, of those that do not say their own.
     settle_axes(traces.back(), given, options.traces.size() == 1 ? AxesOf::kThisTrace : AxesOf::kAnother);
   }
   for (const Trace& trace : traces) candidates.push_back(&trace);

@@ -34,7 +34,7 @@ class Products {
     if (!pipe_) refuse("cannot be run");
   }
 
-  // Without its end; empty where there is none.
+  // Returns the line without its end; empty where there is none.
   std::string read_line() {
     std::string line;
     for (int c = std::getc(pipe_.get()); c != EOF && c != '\n'; c = std::getc(pipe_.get())) {

@@ -22,7 +22,7 @@ Options named_options_of(const CLI::App& command) {
 
 bool takes_value(const CLI::Option& option) { return option.get_type_size() != 0; }
 
-// With their dashes: `-a`, `--annotations`.
+// Returns the names with their dashes: `-a`, `--annotations`.
 std::vector<std::string> names_of(const CLI::Option& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -30,7 +30,7 @@ std::vector<std::string> names_of(const CLI::Option& option) {
   return names;
 }
 
-// What comes before a semicolon: a completion has one line.
+// Returns what comes before a semicolon: a completion has one line.
 std::string short_description(const std::string& text) { return text.substr(0, text.find_first_of(";\n")); }
 
 // %COMMANDS% stands for the commands, %CASES% for what each takes. Behind `--` another command is completed.
@@ -112,7 +112,8 @@ std::string bash_script(const CLI::App& app) {
   return CLI::detail::find_and_replace(script, "%VALUES%", bash_cases_of_values(app));
 }
 
-// For between single quotes, with what a specification of _arguments or _describe gives a meaning escaped.
+// Makes the text fit to stand between single quotes, with what a specification of _arguments or _describe gives a
+// meaning escaped.
 std::string for_zsh(const std::string& text) {
   std::string escaped;
   for (const char c : text) {

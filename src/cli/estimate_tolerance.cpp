@@ -32,7 +32,7 @@ struct EstimateArguments {
   std::vector<std::string> command;
 };
 
-// What the other runs record, as the reference did.
+// Holds what the other runs record, as the reference did.
 struct Recording {
   std::vector<std::int32_t> iterations = CollectOptions().iterations;
   RecordingSelection selection;
@@ -125,7 +125,7 @@ int run(EstimateArguments arguments, Team& team) {
   return kExitSame;
 }
 
-// Those of the runs that are not given.
+// Adds the options for the runs that are not given.
 void add_collecting_options(CLI::App& estimate, EstimateArguments& arguments) {
   const char* const kCollecting = "Collecting what is not given";
   estimate.add_option("COMMAND", arguments.command, "The reference's command, after --: collects what is not given");

@@ -22,7 +22,7 @@ struct ExportOptions {
   TensorChoice choice;
 };
 
-// With a correspondence, the tensors that have a counterpart in the reference, as that has them.
+// Returns the tensors; with a correspondence, those that have a counterpart in the reference, as that has them.
 AlignedTrace exported(const ExportOptions& options) {
   Trace trace = read_trace(options.trace);
   const Annotations annotations = load_annotations(options.annotations, trace);

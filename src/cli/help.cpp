@@ -55,7 +55,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-// Of `app` itself where no command is named.
+// Returns the help of `command`, or of `app` itself where no command is named.
 std::string help_of(const CLI::App& app, const std::string& command) {
   const std::string& program = app.get_name();
   // Not app.help(): that is the page of the command which was given, `help`.

@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   terminal.silent = launched.rank > 0;
   ttrace::set_up_terminal(terminal);  // for what is wrong with the options
   ttrace::explain_lost_pages();
-  // Of what is wrong with the options, process 0 speaks, and its launcher then ends the others. One that goes on after
+  // Process 0 speaks of what is wrong with the options, and its launcher then ends the others. One that goes on after
   // that has an error of its own.
   const auto wait_for_first = [&] {
     if (launched.rank == 0) return;

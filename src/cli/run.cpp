@@ -110,7 +110,7 @@ int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>&
   return kExitCouldNotLook;
 }
 
-// What the candidates of one run have in common.
+// Holds what the candidates of one run have in common.
 struct RunContext {
   const RunOptions& options;
   const RunFile& file;
@@ -197,7 +197,7 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
   return exit_code_of(report.verdict());
 }
 
-// What the JUnit suites of the candidates say beside their reports.
+// Returns what the JUnit suites of the candidates say beside their reports.
 std::vector<SuiteFacts> suites_of(const RunReport& report, const std::vector<PageFacts>& pages) {
   std::vector<SuiteFacts> suites;
   for (std::size_t i = 0; i < pages.size(); ++i) {
@@ -206,13 +206,13 @@ std::vector<SuiteFacts> suites_of(const RunReport& report, const std::vector<Pag
   return suites;
 }
 
-// What the page shows of the checks so far.
+// Returns what the page shows of the checks so far.
 History history_of(const RunOptions& options) {
   if (options.history.empty() || !fs::exists(options.history)) return {};
   return read_history(options.history, "", kTensorsOnPage);
 }
 
-// What `git bisect run` takes for a commit that can't be tested, and from what on it stops.
+// Exit codes: `git bisect run` takes one for a commit that can't be tested, and stops from the other on.
 constexpr int kSkipCommit = 125, kStopBisecting = 128;
 
 int run(const RunOptions& options) {

@@ -59,7 +59,7 @@ class Checksums {
 
   std::vector<std::unique_ptr<Tensor>> tensors_;
   std::unordered_map<const Entry*, Tensor*> by_entry_;
-  // By first byte and size: tensors may share their bytes, and then have one checksum.
+  // Holds tensors by first byte and size: they may share their bytes, and then have one checksum.
   std::map<std::pair<const std::byte*, std::uint64_t>, Tensor*> by_bytes_;
 };
 

@@ -1,4 +1,4 @@
-// Of pairs that are made of the same bytes, one is measured. Pairs are cut into tiles. All threads read and measure
+// Measures one of the pairs that are made of the same bytes. Pairs are cut into tiles. All threads read and measure
 // tiles, and release the pages of those that they read in place; the calling thread then adds the tiles' results in
 // order. So no sum depends on which thread was faster, and memory in use stays small. Batches are large, because at the
 // end of each the threads wait for each other, which is long on a machine with other work to do.
@@ -127,14 +127,14 @@ void add_result(TileDifference& sum, const TileDifference& tile) {
   }
 }
 
-// What a thread reads tiles with.
+// Holds what a thread reads tiles with.
 struct TileReader {
   TileBuffers buffers;
   InPlaceChoice choice;
   ReadPages pages;
 };
 
-// How to go through the pairs.
+// Says how to go through the pairs.
 struct Pass {
   int threads;
   bool checksums;                    // verify those of the tensors that are read
@@ -241,7 +241,7 @@ void set_replicas(const std::vector<ReplicaDifference>& replicas, double& square
 
 namespace {
 
-// Of pairs that both sides recorded whole.
+// Compares pairs that both sides recorded whole.
 std::vector<Difference> compare_elements(std::span<const TensorPair> pairs, const CompareOptions& options) {
   const int threads = thread_count(options.threads);
   const std::vector<std::size_t> first =

@@ -28,7 +28,7 @@ struct CompareOptions {
 // verified and the bytes of a tensor are not those that were recorded.
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options);
 
-// Where a side of the pair was recorded as a sketch: says why it cannot be compared, as where the border of a shard
+// Says, where a side of the pair was recorded as a sketch, why it cannot be compared, as where the border of a shard
 // lies inside of a cell; empty where it can.
 std::string why_not_by_sketches(const TensorPair& pair);
 

@@ -11,7 +11,7 @@ constexpr std::int64_t kCopiedBytes = 256 << 20;
 // of those with large ones.
 constexpr std::int64_t kBytesPerFault = 72 << 10;
 
-// Of the calling thread.
+// Returns the page faults of the calling thread.
 std::int64_t page_faults() {
   struct rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);

@@ -13,7 +13,7 @@ namespace ttrace {
 // The choice of one thread, which counts its own page faults. Nothing but speed depends on it.
 class InPlaceChoice {
  public:
-  // How the thread is to read its next tile, of which `add` is then told what it has read.
+  // Says how the thread is to read its next tile, of which `add` is then told what it has read.
   ReadInPlace next();
   void add(std::span<const ReadRange> read);
 

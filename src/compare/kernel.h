@@ -44,8 +44,8 @@ struct NarrowBlock {
   float factor;
 };
 
-// How a block is cut into rows: every `width` elements; the last one may be shorter. `squares` holds, after a block was
-// added, the sum of squared differences of each. Where a tensor's rows do not matter, a block is one row.
+// Says how a block is cut into rows: every `width` elements; the last one may be shorter. `squares` holds, after a
+// block was added, the sum of squared differences of each. Where a tensor's rows do not matter, a block is one row.
 struct BlockRows {
   std::int64_t width = kBlockElements;
   double* squares = nullptr;

@@ -202,7 +202,7 @@ bool add_narrow_as(const NarrowBlock& reference, const NarrowBlock& candidate, s
                 : add_narrow_scaled<Reference, Candidate, false>(reference, candidate, elements, rows, sums, counts);
 }
 
-// Of types with more than one byte, any two may meet.
+// Any two types with more than one byte may meet.
 template <class Reference>
 bool add_narrow_to(const NarrowBlock& reference, const NarrowBlock& candidate, std::size_t elements,
                    const BlockRows& rows, LaneSums& sums, BlockCounts& counts) {

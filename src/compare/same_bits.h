@@ -1,4 +1,4 @@
-// Whether two recorded tensors have the same bits, by what their entries say of them.
+// Tells whether two recorded tensors have the same bits, by what their entries say of them.
 #pragma once
 
 #include <cstddef>

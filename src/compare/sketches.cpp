@@ -238,7 +238,7 @@ class Sketching {
   LogicalSketch sketch_;
 };
 
-// Whether it is shown that two tensors are equal bit for bit: they have the same shards of the same bytes.
+// Tells whether it is shown that two tensors are equal bit for bit: they have the same shards of the same bytes.
 bool are_equal(const std::vector<Piece>& reference, const std::vector<Piece>& candidate) {
   const auto first_replica = [](const std::vector<Piece>& pieces) {
     std::vector<const Piece*> found;
@@ -346,7 +346,7 @@ Difference measure(const LogicalTensor& shape_of, const Shape& edges, const Logi
   return difference;
 }
 
-// What a replica differs from replica 0.
+// The difference of a replica from replica 0.
 struct ReplicaSketch {
   double square = 0;
   std::set<std::int32_t> ranks;
@@ -373,8 +373,8 @@ struct Side {
   LogicalSketch sketch(const Shape& edges, std::int32_t replica) const {
     return Sketching(tensor, edges).make(seen_by(replica));
   }
-  // What a replica, whose sketch is `copy`, differs from replica 0. Where their bits are the same, sketches differ because
-  // one was made on a device, and another one on a host.
+  // Returns the difference of a replica, whose sketch is `copy`, from replica 0. Where their bits are the same,
+  // sketches differ because one was made on a device, and another one on a host.
   ReplicaSketch compare(const LogicalSketch& first, const LogicalSketch& copy, std::int32_t replica,
                         bool checksums) const {
     ReplicaSketch differing = compare_replica(first, copy);

@@ -5,7 +5,7 @@
 
 namespace ttrace {
 
-// Which of two replicas differs more from the reference.
+// Tells whether, of two replicas, that of `a` differs more from the reference.
 bool is_worse(const Difference& a, const Difference& b);
 
 // `why_not_by_sketches` of the pair must be empty. Throws InputError where what a file holds is no sketch or, with

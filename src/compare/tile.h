@@ -22,7 +22,7 @@ struct ReplicaDifference {
   std::vector<std::int32_t> ranks;  // ascending; empty when all values agree
 };
 
-// How a tensor is cut into rows (`Difference::rows`): it has none where `width` is 0.
+// Says how a tensor is cut into rows (`Difference::rows`): it has none where `width` is 0.
 struct Rows {
   Shape outer;  // the shape without the last dimension
   std::int64_t width = 0;

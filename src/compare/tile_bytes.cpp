@@ -8,10 +8,10 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kLine = 64;  // bytes of a line of the cache: copies lie in lines as what they are copied from
-// What lies farther apart is read in place.
+// Needs that lie farther apart are read in place.
 constexpr std::int64_t kMostReadPerByte = 2;
 
-// What one term reads.
+// Holds what one term reads.
 struct Need {
   StridedTerm* term;
   const std::byte* end;

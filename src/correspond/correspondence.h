@@ -1,5 +1,5 @@
-// What corresponds to what in two implementations of one model. annotations/correspondences/README.md has the schema
-// for users; reading the file is src/files/correspondence_file.cpp.
+// Says what corresponds to what in two implementations of one model. annotations/correspondences/README.md has the
+// schema for users; reading the file is src/files/correspondence_file.cpp.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ namespace ttrace {
 // Tensors of some names on one side are those of some names on the other.
 struct CorrespondenceRule {
   std::array<std::vector<NamePattern>, 2> names;
-  // What lies between the tensors, by what they are: `input` and `output` of a module (their gradients follow, unless
-  // named themselves), its parameters by their own names, `param` of a parameter that the rule itself names. Nothing:
-  // they do not correspond.
+  // Says what lies between the tensors, by what they are: `input` and `output` of a module (their gradients follow,
+  // unless named themselves), its parameters by their own names, `param` of a parameter that the rule itself names.
+  // Nothing: they do not correspond.
   std::map<std::string, std::optional<IndexPattern>> patterns;
   bool optional = false;  // where one side has none of them, the other's are tensors without a counterpart
   SourceLine source;

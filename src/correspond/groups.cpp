@@ -34,7 +34,7 @@ bool divide(const Captures& captures, const std::set<std::string>& own, GroupKey
   return true;
 }
 
-// As many tensors of one pattern as the rule has names, where the pattern speaks of one on each side.
+// Gives the pattern as many tensors as the rule has names, where it speaks of one on each side.
 IndexPattern same_for_all(IndexPattern pattern, const CorrespondenceRule& rule) {
   for (std::size_t side : {0, 1}) pattern.sides[side].resize(rule.names[side].size(), pattern.sides[side].front());
   return pattern;

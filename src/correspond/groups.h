@@ -14,7 +14,7 @@
 
 namespace ttrace {
 
-// What one rule makes correspond, of one layer, micro-batch and kind.
+// Names what one rule makes correspond, of one layer, micro-batch and kind.
 struct GroupKey {
   std::size_t rule = 0;
   Captures captures;  // those of both sides
@@ -34,7 +34,7 @@ class SideNames {
   SideNames(const Correspondence& correspondence, std::size_t side, const Trace& trace)
       : correspondence_(correspondence), side_(side), first_members_(trace) {}
 
-  // Of all rules that name the tensor, and whose pattern for it is not `none`.
+  // Returns the claims of all rules that name the tensor, and whose pattern for it is not `none`.
   std::vector<Claim> claims(const TensorId& id) const;
 
   // The name that a place in a group has on this side. `place.fixed` has all of the side's own axes.

@@ -76,7 +76,7 @@ class Parser {
     return group();
   }
 
-  // What stands in parentheses: a product, or a sum of products.
+  // Reads what stands in parentheses: a product, or a sum of products.
   AxisProduct group() {
     if (++depth_ > 3) fail("parentheses are nested too deeply");
     take("(");

@@ -48,7 +48,7 @@ class NamePattern {
 // Replaces `a.{b,c}.d` by `a.b.d` and `a.c.d`, as a shell does. Throws PatternError.
 std::vector<std::string> expand_braces(std::string_view text);
 
-// Which tensor a module's name stands for, by what was recorded of it.
+// Says which tensor a module's name stands for, by what was recorded of it.
 class FirstMembers {
  public:
   explicit FirstMembers(const Trace& trace);

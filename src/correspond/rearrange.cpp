@@ -34,7 +34,7 @@ struct Digit {
   std::vector<AxisStep> axes;  // the slowest first
 };
 
-// How a dimension is made of digits, the slowest first.
+// Says how a dimension is made of digits, the slowest first.
 struct DimensionMap {
   std::vector<Digit> digits;
 

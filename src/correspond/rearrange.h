@@ -17,7 +17,7 @@ struct PatternTensor {
   AxisSizes fixed;
 };
 
-// What all tensors of one rearrangement share.
+// Holds what all tensors of one rearrangement share.
 struct Rearrangement {
   IndexPattern pattern;
   std::size_t from = 0;  // the side that the pieces lie on; the other is `1 - from`

@@ -320,7 +320,7 @@ class CandidateTranslator {
     });
   }
 
-  // What the rules name and the reference lacks is missing there, under the name that it would have.
+  // Tensors that the rules name and the reference lacks are missing there, under the name that they would have.
   void settle_candidate() {
     for (const auto& [id, tensor] : candidate_.tensors) {
       if (used_.contains(id)) continue;
@@ -362,7 +362,7 @@ class CandidateTranslator {
   std::set<TensorId> used_;
 };
 
-// How many of the rules name some tensor of a trace.
+// Returns how many of the rules name some tensor of a trace.
 std::size_t rules_that_name(const Correspondence& correspondence, std::size_t side, const Trace& trace) {
   std::set<std::size_t> rules;
   const SideNames names(correspondence, side, trace);

@@ -12,7 +12,7 @@
 
 namespace ttrace {
 
-// Which of the sides the reference is: the one of whose names it has more. Throws InputError where no rule names
+// Tells which of the sides the reference is: the one of whose names it has more. Throws InputError where no rule names
 // anything on both sides.
 std::size_t side_of_reference(const Correspondence& correspondence, const Trace& reference, const Trace& candidate);
 
@@ -33,7 +33,7 @@ struct Translation {
   // The reference without tensors that have no counterpart, and without padding.
   Alignment reference;
   std::map<TensorId, std::vector<TensorId>> recorded_as;  // of each tensor, the candidate's that it is made of
-  // Of each parameter of the candidate, the reference's that are made of it.
+  // Holds, of each parameter of the candidate, the reference's that are made of it.
   std::map<std::string, std::vector<std::string>> parameters;
   std::vector<LoneTensor> only_reference, only_candidate;
   std::vector<std::string> notes;  // rules that name nothing

@@ -126,7 +126,7 @@ Times fit_times(const Elements& elements, const Addends& addends, double scale, 
   return times;
 }
 
-// What an error has of an earlier iteration: some of its micro-batches' gradients, all times one factor.
+// Holds what an error has of an earlier iteration: some of its micro-batches' gradients, all times one factor.
 struct LeftOver {
   std::vector<std::int32_t> microbatches;  // empty: nothing
   double factor = 0;

@@ -15,7 +15,7 @@
 namespace ttrace {
 namespace {
 
-// Where a hypothesis is tested.
+// Says where a hypothesis is tested.
 enum class When : std::uint8_t {
   kAlways,      // also where the error is within what the tensor may differ by: its scale or its copies may be wrong
   kScaleAlone,  // where the scale alone exceeds its tolerance
@@ -164,7 +164,7 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   return diagnosis;
 }
 
-// Of tensors of routed tokens, the rows that both hold are diagnosed, as plain tensors: each side may hold others.
+// Diagnoses, of tensors of routed tokens, the rows that both hold, as plain tensors: each side may hold others.
 std::optional<Diagnosis> diagnose_common_rows(const Finding& finding, const LogicalTensor& reference,
                                               const LogicalTensor& candidate, const Evidence& evidence) {
   std::vector<std::int64_t> rows;

@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// What the second run has to rewrite. Neither is set where a second run would tell nothing.
+// Says what the second run has to rewrite. Neither is set where a second run would tell nothing.
 struct SecondRunPlan {
   bool modules = false;     // activations: some module's input, output or gradient is wrong
   bool parameters = false;  // initial parameters, where some are wrong: their modules would stay wrong otherwise

@@ -41,7 +41,7 @@ double binary_cross_entropy_with_logits(const Values& x, double y) {
   return std::max(x[0], 0.0) - x[0] * y + std::log1p(std::exp(-std::abs(x[0])));
 }
 
-// Those of torch.nn.functional, as they are without further arguments.
+// The functions of torch.nn.functional, as they are without further arguments.
 constexpr std::array<TermFunction, 2> kOfClasses = {cross_entropy, negative_likelihood};
 constexpr std::array<TermFunction, 5> kOfElements = {square, distance, huber, binary_cross_entropy,
                                                      binary_cross_entropy_with_logits};

@@ -27,7 +27,7 @@ std::size_t row_of(std::int64_t element, const Slices& classes) {
   return static_cast<std::size_t>(element / (classes.extent * classes.inner) * classes.inner + element % classes.inner);
 }
 
-// By row of scores, the first rank that holds some of it.
+// Returns, by row of scores, the first rank that holds some of it.
 std::vector<std::int32_t> ranks_of_rows(const LogicalTensor& operand, const Slices& classes) {
   std::vector<std::int32_t> ranks(static_cast<std::size_t>(classes.outer * classes.inner), INT32_MAX);
   for (const LocalTensor& local : local_tensors_of(operand)) {

@@ -180,7 +180,7 @@ void choose_examined(Report& report) {
     report.explanation.roots[order[i]].examined = true;
 }
 
-// What a rewritten run's module only passes on is recorded as it came to it.
+// Marks what a rewritten run's module only passes on: it is recorded as it came to it.
 void mark_passed_on(std::vector<Observation>& observations, const Evidence& evidence) {
   for (Observation& observation : observations) {
     if (observation.agrees) continue;

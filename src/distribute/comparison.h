@@ -13,7 +13,8 @@
 
 namespace ttrace {
 
-// As `compare` of one process, with the same bits for any number of processes. The pieces must lie in mapped files.
+// Compares as `compare` of one process does, with the same bits for any number of processes. The pieces must lie in
+// mapped files.
 std::vector<Difference> compare(std::span<const TensorPair> pairs, const CompareOptions& options, Team& team);
 
 // The worker of Work::kCompare.

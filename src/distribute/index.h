@@ -11,7 +11,7 @@
 
 namespace ttrace {
 
-// As `read_trace` of one process, with the same errors. Each process has so many threads.
+// Reads as `read_trace` of one process does, with the same errors. Each process has so many threads.
 Trace read_trace(const std::filesystem::path& directory, Team& team, int threads = 0);
 
 // The worker of Work::kReadIndex.

@@ -43,7 +43,7 @@ class SharedFiles {
   std::map<std::string, std::shared_ptr<const MappedFile>> files_;  // by path
 };
 
-// As `map_file`; the error says on which machine there is no such file, since process 0 has one.
+// Maps as `map_file` does; the error says on which machine there is no such file, since process 0 has one.
 std::shared_ptr<const MappedFile> map_shared_file(const std::string& path);
 
 // Takes what a RecordedPacker has put. Entries live as long as this object.

@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// For `check_steps`; the same bits for any number of processes. The team must outlive it.
+// Makes a Replay for `check_steps`: the same bits for any number of processes. The team must outlive it.
 Replay replay_with(Team& team, int threads);
 
 // The worker of Work::kReplaySteps.

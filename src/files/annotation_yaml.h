@@ -15,7 +15,8 @@ class Parameters;
 
 inline constexpr std::size_t kMaxAxes = 64;  // of one tensor, or of a list: far more than any mesh has
 
-// Where a value is read: error messages name it (`gpt.yaml:14: 'linear_qkv': output`), and `parameters` resolves it.
+// Says where a value is read: error messages name it (`gpt.yaml:14: 'linear_qkv': output`), and `parameters` resolves
+// it.
 struct Context {
   std::string file;
   std::string subject;               // quoted, with what is inside it after colons

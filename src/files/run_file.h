@@ -71,7 +71,7 @@ std::vector<Job> candidate_jobs(const RunFile& file);
 // Returns the annotations that this job is checked with: those of the file, with the job's parameters.
 AnnotationSource annotations_for(const RunFile& file, const Job& job);
 
-// Those of the reference: kNoAnnotations where it has names of its own.
+// Returns the annotations of the reference: kNoAnnotations where it has names of its own.
 AnnotationSource annotations_of_reference(const RunFile& file);
 
 // Returns the waivers that apply to this candidate and have not expired on this day (as in 2027-01-31).

@@ -51,7 +51,7 @@ constexpr std::uint64_t kMostValuesOfAliases = 10'000;
 enum Type : std::uint8_t { kNull, kWord, kList, kMap, kLongList, kLongMap, kAlias };
 constexpr std::uint8_t kTypeBits = 7, kNewLine = 8, kSizeShift = 4, kSizeFollows = 15;
 
-// Of the contents of a list or mapping.
+// The extent of the contents of a list or mapping.
 template <class Integer>
 struct Extent {
   Integer size, lines;
@@ -73,7 +73,7 @@ std::uint32_t read_varint(const std::string& tape, std::uint32_t& at) {
   }
 }
 
-// What a value is, and where its text or contents are.
+// Says what a value is, and where its text or contents are.
 struct Head {
   Type type = kNull;
   std::uint32_t begin = 0;

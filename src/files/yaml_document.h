@@ -28,7 +28,7 @@ class YamlNode {
   class Entries;
   struct Entry;
 
-  // Where an entry of a mapping is: what to keep of many entries.
+  // Says where an entry of a mapping is: what to keep of many entries.
   struct Place {
     std::uint32_t at = 0;  // on the tape
     std::int32_t line = 0;
@@ -45,7 +45,8 @@ class YamlNode {
   int line() const { return line_; }  // where it begins, from 1
 
   Items items() const;  // of a list; none where this is no list
-  // Of a mapping, in the order in which they are written; a key may be there twice. None where this is no mapping.
+  // Returns the entries of a mapping, in the order in which they are written; a key may be there twice. None where this
+  // is no mapping.
   Entries entries() const;
   Entry entry_at(Place place) const;
 

@@ -23,7 +23,7 @@ Fields::Fields(const std::string& file, const YamlNode& node, int line, std::str
     const int order = key_at(a).word().compare(key_at(b).word());
     return order != 0 ? order < 0 : a.at < b.at;
   });
-  // Of several keys that are there twice, the one that is written first is named.
+  // The key that is written first is named, of several that are there twice.
   std::optional<YamlNode::Place> twice;
   for (std::size_t i = 1; i < left_.size(); ++i) {
     if (key_at(left_[i]).word() != key_at(left_[i - 1]).word() || (twice && twice->at < left_[i].at)) continue;

@@ -41,7 +41,7 @@ class Fields {
 
  private:
   using Places = std::vector<YamlNode::Place>;
-  // Where the entry of the key is, or would be.
+  // Returns where the entry of the key is, or would be.
   Places::const_iterator find(std::string_view key) const;
 
   std::string file_;

@@ -21,8 +21,8 @@ inline constexpr std::uint64_t kSealOffset = 64;
 inline constexpr std::size_t kMaxNameBytes = 4096;
 inline constexpr std::size_t kMaxAttributeBytes = 1 << 20;
 inline constexpr std::int32_t kMaxWorldSize = 1'000'000;
-// Of the tensors that have one place in a file: as many may be written there. All tensors together have at most so many
-// times the bytes of the file, so that what it costs to look at each of them is in proportion to the file.
+// So many tensors may be written to one place in a file. All tensors together have at most so many times the bytes of
+// the file, so that what it costs to look at each of them is in proportion to the file.
 inline constexpr std::uint64_t kMaxSharing = 64;
 
 // The root attributes, as they are stored.

@@ -59,7 +59,7 @@ struct Growth {
 // `read_ratios` does.
 std::vector<Growth> growths_of(const std::vector<RatioRecord>& ratios);
 
-// What a file remembers, as a page shows it.
+// Holds what a file remembers, as a page shows it.
 struct History {
   std::string file;  // as the user gave it
   std::vector<CheckRecord> checks;

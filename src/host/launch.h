@@ -12,7 +12,7 @@ namespace ttrace {
 inline constexpr int kExitTimeout = 124;  // as timeout(1) has it
 
 struct CommandResult {
-  // As a shell gives it: 128 + n for signal n, 127 not found, 126 could not be run; kExitTimeout.
+  // The code as a shell gives it: 128 + n for signal n, 127 not found, 126 could not be run; kExitTimeout.
   int exit_code = 0;
   // "exited with code 3", "was killed by signal 9 (Killed)", "did not end within 600 s"; empty for success
   std::string failure;
@@ -43,7 +43,7 @@ struct LoggedCommand {
   std::chrono::seconds timeout{0};       // as that of Launch
 };
 
-// What `run_side_by_side` calls, with indices among its commands. Nothing of it may throw.
+// Holds what `run_side_by_side` calls, with indices among its commands. Nothing of it may throw.
 struct SideBySideEvents {
   std::function<void(std::size_t)> on_start;
   std::function<bool(std::size_t, const CommandResult&)> on_end;  // returns whether to go on

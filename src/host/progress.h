@@ -17,7 +17,7 @@ std::string progress_text(const std::string& what, std::uint64_t done, std::uint
 // that runs goes as well, which writes over it; several may not.
 void show_progress(const std::vector<std::string>& lines);
 
-// Until the next call of `show_progress`. Whatever else writes to stderr calls it before.
+// Erases the lines until the next call of `show_progress`. Whatever else writes to stderr calls it before.
 void erase_progress();
 
 // Work whose size in bytes is known.

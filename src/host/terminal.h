@@ -1,5 +1,5 @@
-// What the terminal can show, and how much of it the user wants. The commands' options say it once, before anything is
-// printed; what goes to stderr goes there through spdlog, as `ttrace: warning: ...`.
+// Says what the terminal can show, and how much of it the user wants. The commands' options say it once, before
+// anything is printed; what goes to stderr goes there through spdlog, as `ttrace: warning: ...`.
 #pragma once
 
 #include <cstddef>

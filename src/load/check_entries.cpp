@@ -50,7 +50,7 @@ void check_identity(const TensorId& id, const EntryChecker& checker) {
   }
 }
 
-// Of an entry whose dtype and shape are sound.
+// Checks the sketch of an entry whose dtype and shape are sound.
 void check_sketch(const Entry& entry, const EntryChecker& checker) {
   if (!can_be_sketched(entry.dtype)) {
     checker.refuse(fmt::format("a sketch of {}", name_of(entry.dtype)), "expected fp16, bf16, fp32 or fp64");

@@ -15,7 +15,7 @@ namespace ttrace {
 // that lacks it.
 void check_entries(const std::vector<Entry>& entries, std::uint64_t data_end, std::string_view where);
 
-// What of it depends on checksums: tensors lie apart, or have all of their bytes and their checksum in common.
+// Checks what of it depends on checksums: tensors lie apart, or have all of their bytes and their checksum in common.
 void check_disjoint(const std::vector<Entry>& entries, std::string_view where);
 
 }  // namespace ttrace

@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// What one rank says: `Provenance::parallelism` of its file.
+// Holds what one rank says: `Provenance::parallelism` of its file.
 struct WordsOfRank {
   std::string path;  // of the file, for messages
   std::map<std::string, std::string> values;

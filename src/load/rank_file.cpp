@@ -47,8 +47,8 @@ std::vector<Entry> finish_entries(std::vector<Entry> entries, const std::vector<
   return entries;
 }
 
-// Whether the tables say what those of `last` do, but for the checksums, and no check would refuse them: the limits grow
-// with the file.
+// Tells whether the tables say what those of `last` do, but for the checksums, and no check would refuse them: the
+// limits grow with the file.
 bool are_decoded(const SealedTables& tables, const DecodedTables& last) {
   return tables.file_bytes >= last.file_bytes &&
          differ_in_checksums_only(tables, {{}, last.index, last.text, last.shapes, false, last.data_end, 0});
@@ -98,7 +98,7 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   return {run, std::move(rank)};
 }
 
-// What a rank had recorded when it died; nothing without a readable journal.
+// Returns what a rank had recorded when it died; nothing without a readable journal.
 std::optional<RankTables> tables_of_journal(const fs::path& path) {
   const fs::path journal_path = fs::path(path).replace_extension(".journal");
   std::error_code error;

@@ -31,7 +31,7 @@ RankFile read_rank_file(const std::filesystem::path& path, SharedByFiles& shared
 // Sorts by rank. Throws InputError where the files, of which there is at least one, are not of one run.
 Trace make_trace(const std::filesystem::path& directory, std::vector<RankFile> files);
 
-// What a rank's file, or else its journal, says of itself: what one process sends to another.
+// Holds what a rank's file, or else its journal, says of itself: what one process sends to another.
 struct RankTables {
   std::shared_ptr<const MappedFile> file, journal_file;
   SealedTables sealed;       // of a file that was closed
@@ -45,7 +45,7 @@ RankTables check_rank_file(const std::filesystem::path& path, const std::shared_
 // Packs the tables of some files. Of one that differs from another in checksums only, these are packed.
 std::string pack_rank_files(const std::vector<RankTables>& files);
 
-// What another process has packed of a file. The tables lie in its message, but for an index that was made anew.
+// Holds what another process has packed of a file. The tables lie in its message, but for an index that was made anew.
 struct PackedFile {
   std::string version;
   RankTables tables;  // without the files
@@ -53,8 +53,8 @@ struct PackedFile {
 };
 std::vector<PackedFile> unpack_rank_files(std::string_view packed);
 
-// What `read_rank_file` makes of a file that another process has packed. Maps the file, and looks at no byte of it;
-// throws InputError where this process sees another file under that path.
+// Returns what `read_rank_file` makes of a file that another process has packed. Maps the file, and looks at no byte of
+// it; throws InputError where this process sees another file under that path.
 RankFile decode_packed_file(const std::filesystem::path& path, const PackedFile& packed, SharedByFiles& shared);
 
 // Threads that read files, and what the files that each has read share.

@@ -100,8 +100,8 @@ void check_inside(const IndexRow& row, std::string_view text, std::string_view s
                "expected it inside");
 }
 
-// How much rows have read of the tables. The writer stores every name and every shape in a place of its own: rows that
-// read the same bytes again would take memory out of proportion to the file.
+// Counts how much rows have read of the tables. The writer stores every name and every shape in a place of its own:
+// rows that read the same bytes again would take memory out of proportion to the file.
 struct TablesRead {
   std::uint64_t names = 0, classes = 0, dims = 0;
 

@@ -13,7 +13,7 @@
 
 namespace ttrace {
 
-// What a sealed file says of itself, as it lies in the file.
+// Holds what a sealed file says of itself, as it lies in the file.
 struct SealedTables {
   std::string_view run, index, text, shapes;
   bool complete = false;
@@ -29,7 +29,7 @@ std::string with_checksums(std::string_view index, const std::vector<std::uint64
 // True where the tables say the same of their tensors, but for the checksums.
 bool differ_in_checksums_only(const SealedTables& a, const SealedTables& b);
 
-// What the index says.
+// Holds what the index says.
 struct DecodedIndex {
   std::vector<Entry> entries;              // not checked, without mappings
   std::vector<std::string_view> mappings;  // by entry, the text of its mapping, empty for none; inside the file

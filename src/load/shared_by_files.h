@@ -1,5 +1,5 @@
-// What the files of several ranks have in common. A large trace has millions of entries; but the ranks of a job record
-// the same names, shapes and classes, and those that replicate each other the same tables but for the checksums.
+// Holds what the files of several ranks have in common. A large trace has millions of entries; but the ranks of a job
+// record the same names, shapes and classes, and those that replicate each other the same tables but for the checksums.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct DecodedTables {
   std::vector<Entry> entries;
 };
 
-// For one thread.
+// Serves one thread.
 struct SharedByFiles {
   SharedBy<std::string> names, classes;
   SharedBy<Shape> shapes;

@@ -12,7 +12,7 @@ namespace ttrace {
 // with a scale, they are computed, and float64. Nothing is copied before it is asked for.
 class Elements {
  public:
-  // Of a tensor with `rows`, the rows that it holds (`held_rows_of`).
+  // Takes, of a tensor with `rows`, the rows that it holds (`held_rows_of`).
   explicit Elements(const LogicalTensor& tensor);
 
   const Shape& shape() const { return tensor_.shape; }

@@ -31,8 +31,8 @@ struct OverlayBox {
 
 struct Overlay {
   std::vector<OverlayBox> boxes;  // replica 0 against replica 0; they share no element and cover the tensor
-  // For every further replica of a side, the boxes that lay it over replica 0 of the same side: their `reference` is
-  // replica 0, their `candidate` the other replica.
+  // Holds, for every further replica of a side, the boxes that lay it over replica 0 of the same side: their
+  // `reference` is replica 0, their `candidate` the other replica.
   std::vector<std::vector<OverlayBox>> candidate_replicas, reference_replicas;
   double reference_scale = 1, candidate_scale = 1;
 };

@@ -65,8 +65,8 @@ void store_piece(const Piece& piece, const Values& values, const LogicalTensor& 
                });
 }
 
-// What a shard holds before values are stored: elements that no piece has, as those of padding, stay what they were. A
-// sketch will do where there are none; of `held` elements pieces have one each.
+// Returns what a shard holds before values are stored: elements that no piece has, as those of padding, stay what they
+// were. A sketch will do where there are none; of `held` elements pieces have one each.
 std::vector<std::byte> bytes_before(const Piece& piece, std::int64_t held) {
   const Entry& entry = *piece.entry;
   if (!entry.sketch || held != element_count(entry.shape)) return {piece.elements(), piece.elements() + entry.bytes};

@@ -24,7 +24,7 @@ struct LocalTensor {
 // The ranks' tensors that `values_of` puts together; of several terms only the first.
 std::vector<LocalTensor> local_tensors_of(const LogicalTensor& tensor, std::int32_t replica = 0);
 
-// By rank, the terms that it holds of replica 0. They add up to `values_of`.
+// Returns, by rank, the terms that it holds of replica 0. They add up to `values_of`.
 std::map<std::int32_t, Values> values_by_rank(const LogicalTensor& tensor);
 
 // ||a - b|| / ||b||; infinity where it has no value.

@@ -116,7 +116,7 @@ unsigned encode_any(double value, Format format) {
   const double magnitude = std::fabs(value);
   const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
   if (std::isinf(value) || exponent > bias + 1) return sign | beyond;
-  // In units of the last place; a carry out of the fraction moves on into the exponent.
+  // Counts units of the last place; a carry out of the fraction moves on into the exponent.
   const auto units = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, format.fraction_bits - exponent)));
   const unsigned pattern = (static_cast<unsigned>(exponent + bias - 1) << format.fraction_bits) + units;
   return sign | std::min(pattern, beyond);

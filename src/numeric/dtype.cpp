@@ -13,7 +13,7 @@ struct DtypeFacts {
   int fraction_bits;  // stored bits of the significand; -1 for types that are not floating
 };
 
-// In the order of the enumerators, from `kDtypeFirst`.
+// Rows are in the order of the enumerators, from `kDtypeFirst`.
 constexpr std::array<DtypeFacts, kDtypeLast> kFacts = {{
     {"float64", 8, 52},
     {"float32", 4, 23},

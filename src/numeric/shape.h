@@ -12,7 +12,7 @@ using Shape = std::vector<std::int64_t>;
 // Product of the dimensions; 1 for a scalar. The shape must have been checked (load does).
 std::int64_t element_count(const Shape& shape);
 
-// For each dimension, how many elements lie between two neighbours along it.
+// Returns, for each dimension, how many elements lie between two neighbours along it.
 Shape row_major_strides(const Shape& shape);
 
 // The index of the element at the row-major `position`, which lies in the shape.

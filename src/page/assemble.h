@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// What the browser makes of the data: src/page/web/main.ts has a page for each.
+// Says what the browser makes of the data: src/page/web/main.ts has a page for each.
 enum class PageContent { kReport, kRun, kSdc, kHistory };
 
 // Renders the page. `data` is what `pack` gave, one line for each part; `sentence` is any text, and its title.

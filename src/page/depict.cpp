@@ -56,7 +56,8 @@ std::vector<const Finding*> choose(const Report& report) {
   return chosen;
 }
 
-// What the candidate's tensor was compared with: where a recomputed tensor differs from its own first forward, that.
+// Returns what the candidate's tensor was compared with: where a recomputed tensor differs from its own first forward,
+// that.
 const LogicalTensor* compared_with(const Finding& finding, const Alignment& reference, const Alignment& candidate) {
   if (finding.reason != Reason::kRecomputeDiffers) return counterpart(reference, finding.id);
   TensorId forward = finding.id;

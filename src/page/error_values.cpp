@@ -40,7 +40,8 @@ ErrorMap map_of(const Shape& shape, const ShardPicture& shards) {
   return map;
 }
 
-// By index of the dimension, what its cell adds to the position in the map; zeros where the map does not show it.
+// Returns, by index of the dimension, what its cell adds to the position in the map; zeros where the map does not show
+// it.
 std::vector<std::int64_t> cell_offsets(const ErrorMap& map, const Shape& shape, std::size_t dim) {
   const bool is_row = static_cast<int>(dim) == map.row_dim, is_column = static_cast<int>(dim) == map.column_dim;
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(shape[dim]));

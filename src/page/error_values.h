@@ -1,4 +1,4 @@
-// Where the error of a tensor lies, and how large it is there.
+// Shows where the error of a tensor lies, and how large it is there.
 #pragma once
 
 #include "base/alignment.h"

@@ -60,7 +60,7 @@ Json to_object(const ShardPicture& shards) {
   return {{"ranks", shards.ranks}, {"boxes", std::move(boxes)}, {"left_out", shards.left_out}};
 }
 
-// By cell, the error in three digits: null where it is 0, -1 where it is not finite.
+// Renders, by cell, the error in three digits: null where it is 0, -1 where it is not finite.
 Json cells_of(const ErrorMap& map) {
   Json cells = Json::array();
   for (const double error : map.largest) {

@@ -26,24 +26,24 @@ struct RunFacts {
   Mesh mesh;
 };
 
-// Where the tolerances come from.
+// Says where the tolerances come from.
 struct ToleranceFacts {
   std::string file, estimator, compute_dtype;
   double margin = 0, epsilon = 0;
   std::size_t perturbed_runs = 0;
   std::vector<std::string> notes;
-  // By kind and name, what rounding alone does: the larger of estimate and floor.
+  // Holds, by kind and name, what rounding alone does: the larger of estimate and floor.
   std::map<std::pair<Kind, std::string>, double> estimates;
 };
 
 inline constexpr std::size_t kTensorsOnPage = 500;  // of a history: as many as a choice may have, and a page carry
 
-// What a page shows beside a report.
+// Holds what a page shows beside a report.
 struct PageFacts {
   std::string command;  // that makes the report again
   std::optional<RunFacts> reference, candidate;
   std::optional<ToleranceFacts> tolerance;
-  // By finding, the finding that it follows from (diagnose/root_causes.h); empty where nobody looked.
+  // Holds, by finding, the finding that it follows from (diagnose/root_causes.h); empty where nobody looked.
   std::vector<std::optional<std::size_t>> follows_from;
   std::vector<Picture> pictures;
 };

@@ -1,4 +1,4 @@
-// What a page carries: data, compressed and as text that a script can unpack.
+// Packs what a page carries: data, compressed and as text that a script can unpack.
 #pragma once
 
 #include <string>

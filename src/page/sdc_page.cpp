@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kOriginsOnPage = 200;
 constexpr std::size_t kRanksDrawn = 12;  // more colours nobody tells apart
 
-// At which micro-steps a rank's part of a type of submodule differs.
+// Says at which micro-steps a rank's part of a type of submodule differs.
 struct RankSeries {
   nlohmann::ordered_json points = nlohmann::ordered_json::array();  // [micro-step, frequency, severity]
   double frequency_sum = 0;

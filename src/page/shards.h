@@ -1,4 +1,4 @@
-// Who holds which part of a tensor, as boxes to draw.
+// Shows who holds which part of a tensor, as boxes to draw.
 #pragma once
 
 #include "base/alignment.h"

@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-// Whether the elements lie in memory one after the other, in row-major order.
+// Tells whether the elements lie in memory one after the other, in row-major order.
 bool is_row_major(const TensorView& tensor);
 
 // Calls `consume` with the elements' bytes in row-major order, in one call for a tensor that lies so in

@@ -88,7 +88,7 @@ class Datasets {
         H5Dcreate2(open_group(row), link.c_str(), entry.sketch ? cell_type(entry.dtype) : types_[row.dtype], space,
                    links_, creation_, H5P_DEFAULT),
         "creating a dataset");
-    // When HDF5 allocates is not part of its interface, so the result is checked.
+    // HDF5's interface does not say when it allocates, so the result is checked.
     if (row.bytes > 0 && H5Dget_offset(dataset) != row.offset) {
       throw Hdf5Error("HDF5 placed a dataset elsewhere than it was told");
     }

@@ -51,7 +51,7 @@ void IndexBuilder::insert(std::uint64_t hash, std::size_t row) {
   slots_[at] = {static_cast<std::uint32_t>(row + 1), upper_half(hash)};
 }
 
-// Before one row more is added.
+// Makes room before one row more is added.
 void IndexBuilder::make_room() {
   if (2 * (index_.rows.size() + 1) <= slots_.size()) return;
   slots_.assign(std::max(kLeastSlots, 2 * slots_.size()), Slot());

@@ -36,7 +36,7 @@ class IndexBuilder {
   // Module classes and mappings, which many tensors share -> position in the text table.
   std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>> text_positions_;
 
-  // Of a table with open addressing: a row looks for a free slot from its hash on. No row is taken out.
+  // A slot of a table with open addressing: a row looks for a free slot from its hash on. No row is taken out.
   struct Slot {
     std::uint32_t row_and_one = 0;  // 0: free
     std::uint32_t hash = 0;         // the upper half

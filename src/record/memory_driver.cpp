@@ -7,7 +7,7 @@
 namespace ttrace {
 namespace {
 
-// What HDF5 hands to `open_file`, which reads it and keeps nothing of it.
+// Holds what HDF5 hands to `open_file`, which reads it and keeps nothing of it.
 struct DriverInfo {
   const std::shared_ptr<MemoryFile>* file;
 };

@@ -65,7 +65,7 @@ bool RawFile::read_at(std::uint64_t offset, char* to, std::size_t bytes) const n
 }
 
 void RawFile::truncate(std::uint64_t size) noexcept {
-  // What remains beyond the end after a failure is not in the journal: it does no harm.
+  // Bytes that remain beyond the end after a failure are not in the journal: they do no harm.
   if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) return;
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 // Small enough to be in the processor's cache still when it is copied, after hashing.
 constexpr std::size_t kPartBytes = 1 << 18;
-// What is smaller than this costs more to look for than to store.
+// A tensor that is smaller than this costs more to look for than to store.
 constexpr std::size_t kLeastSharedBytes = 1 << 10;
 
 using HashState = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>;

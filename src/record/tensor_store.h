@@ -69,9 +69,9 @@ class TensorStore {
   std::uint64_t data_end_ = kHeaderBytes;  // of the tensors that the journal names
   std::size_t tensors_ = 0;
   std::vector<Pending> pending_;  // in the order in which they were stored
-  // By the sample of its bytes, the tensor that was stored last with it. What has other bytes of the same sample is
-  // stored twice: that costs space, and is rare. The map is in a few large blocks: small ones that stay would lie between
-  // the program's tensors, whose memory could not be used again for larger ones.
+  // Holds, by the sample of its bytes, the tensor that was stored last with it. One that has other bytes of the same
+  // sample is stored twice: that costs space, and is rare. The map is in a few large blocks: small ones that stay would
+  // lie between the program's tensors, whose memory could not be used again for larger ones.
   std::pmr::monotonic_buffer_resource blocks_;
   std::pmr::unordered_map<std::uint64_t, Stored> stored_{&blocks_};
 };

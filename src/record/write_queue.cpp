@@ -14,7 +14,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
-// How often the thread looks for tensors, and how often in vain before it sleeps: through the pauses inside of a
+// The thread looks for tensors this often, and so often in vain before it sleeps: through the pauses inside of a
 // training step, not through those between recorded ones.
 constexpr std::chrono::milliseconds kLookEvery(1);
 constexpr int kLooksInVain = 20;
@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kFlushEvery(20);
 
 #ifdef __SSE2__
 
-// What is smaller is read by the other thread before it has left the cache.
+// A block that is smaller is read by the other thread before it has left the cache.
 constexpr std::size_t kLeastStreamedBytes = 1 << 16;
 
 // A large copy goes past the cache: what the program computes with stays in there, and it takes two thirds of the time.
@@ -164,7 +164,7 @@ void WriteQueue::act_unlocked(Act act, std::unique_lock<std::mutex>& lock) {
 void WriteQueue::store_first(std::unique_lock<std::mutex>& lock) {
   Job& job = jobs_.front();  // stays where it is while others are added
   const auto store = [&] {
-    // As bytes: a sketch has not the shape of its tensor.
+    // Stores bytes: a sketch has not the shape of its tensor.
     const auto bytes = static_cast<std::int64_t>(job.entry.bytes);
     store_.store(job.entry, {memory_.data() + job.begin, Dtype::kUInt8, {&bytes, 1}, {}}, job.mapping);
   };

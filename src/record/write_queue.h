@@ -32,14 +32,14 @@ class WriteQueue {
   WriteQueue(const WriteQueue&) = delete;
   WriteQueue& operator=(const WriteQueue&) = delete;
 
-  // Whether the copy of a tensor may be in the queue beside others.
+  // Tells whether the copy of a tensor may be in the queue beside others.
   bool has_room_for(std::uint64_t bytes) const { return bytes <= memory_.size() / 2; }
 
   // Copies the tensor, for which there is room, as soon as enough is stored. Throws what `store` has thrown for an
   // earlier one; what came after that is not stored.
   void push(Entry entry, const TensorView& tensor, std::string_view mapping);
 
-  // Where a tensor lies in the file.
+  // Says where a tensor lies in the file.
   struct Place {
     std::uint64_t offset, checksum;
   };

@@ -18,7 +18,7 @@ std::string difference_fields(const Difference& difference) {
                      difference.one_minus_cosine(), difference.sketch ? "" : fmt::format("{}", difference.max_abs));
 }
 
-// Of each statistic beside the norm: what was measured, and what was allowed.
+// Renders, of each statistic beside the norm, what was measured, and what was allowed.
 std::string statistic_fields(const Finding& finding) {
   std::string text;
   for (const Statistic statistic : {Statistic::kScale, Statistic::kRow, Statistic::kElement, Statistic::kCoherence}) {

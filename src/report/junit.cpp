@@ -73,7 +73,7 @@ void write_case(pugi::xml_node node, const Report& report, const Case& outcome) 
   }
 }
 
-// What the cases do not say: the runs, coverage of proof, and what overrides excuse.
+// Writes what the cases do not say: the runs, coverage of proof, and what overrides excuse.
 void write_properties(pugi::xml_node suite, const Report& report, const SuiteFacts& facts) {
   std::vector<std::pair<std::string, std::string>> all = facts.properties;
   if (report.proof.by_kind) all.emplace_back("proof", describe_proof(*report.proof.by_kind));

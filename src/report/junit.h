@@ -14,11 +14,11 @@
 
 namespace ttrace {
 
-// What a suite says beside a report.
+// Holds what a suite says beside a report.
 struct SuiteFacts {
   std::vector<std::pair<std::string, std::string>> properties;  // the runs, their ranks, axes, versions; the tolerance
   std::string timestamp;  // ISO 8601, when the candidate's recording began; empty: not known
-  // By finding, the finding that it follows from (diagnose/root_causes.h); empty where nobody looked.
+  // Holds, by finding, the finding that it follows from (diagnose/root_causes.h); empty where nobody looked.
   std::vector<std::optional<std::size_t>> follows_from;
   std::string text;  // the report for people
 };

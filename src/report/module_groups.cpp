@@ -33,7 +33,7 @@ Place place_of(const std::string& name, Kind kind) {
   const auto number = number_in(path);
   if (!number) return {first_components(path, 2), "", std::nullopt};
   const std::string_view behind = path.substr(number->end);
-  // What is behind the number begins with a dot, before which there is an empty component.
+  // The text behind the number begins with a dot, before which there is an empty component.
   return {std::string(path.substr(0, number->begin)), first_components(behind, 2), number->value};
 }
 

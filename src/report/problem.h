@@ -1,4 +1,4 @@
-// What a report has to say at lines of the program's source, for services that show it there.
+// Lists what a report has to say at lines of the program's source, for services that show it there.
 #pragma once
 
 #include <optional>

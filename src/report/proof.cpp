@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-// What to do where most of what proves nothing has this reason.
+// Says what to do where most of what proves nothing has this reason.
 std::string_view remedy_for(std::string_view reason) {
   if (reason == name_of(Reason::kAllZero)) {
     return "record an iteration in which they are not zero (--iterations), or mend what makes them so in both runs";

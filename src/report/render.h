@@ -15,7 +15,7 @@ namespace ttrace {
 // wrong tensor. "same" if the verdict is that.
 std::string sentence_of(const Report& report);
 
-// How many findings a text lists, unless all are asked for.
+// The number of findings that a text lists, unless all are asked for.
 inline constexpr std::size_t kFindingsShown = 10;
 
 struct TextOptions {

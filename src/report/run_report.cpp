@@ -84,7 +84,7 @@ void add_overrides(const CandidateReport& candidate, std::vector<DetailLine>& li
   }
 }
 
-// Where the module of the first root cause is.
+// Adds where the module of the first root cause is.
 void add_source(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
   if (candidate.report.explanation.roots.empty()) return;
   const std::string source = text_of(candidate.report.explanation.roots.front().source);

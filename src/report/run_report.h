@@ -34,7 +34,7 @@ std::string to_text(const RunReport& report, const TextOptions& options);
 std::string to_json(const RunReport& report);
 // Renders for the summary page of a CI job (GitHub's Markdown).
 std::string to_markdown(const RunReport& report);
-// Those of report/render.h, of all candidates.
+// Renders as report/render.h does, of all candidates.
 std::string to_github(const RunReport& report);
 std::string to_sarif(const RunReport& report);
 

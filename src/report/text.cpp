@@ -19,7 +19,7 @@ namespace {
 
 std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
 
-// How much a text has room for.
+// A text has room for so much.
 constexpr std::size_t kMostRootsOfSummary = 3, kMostGroups = 8, kMostNotesOfSummary = 5, kMostKinds = 3;
 constexpr std::size_t kFewFindings = 10;  // that are worth reading even where the check lacks something
 constexpr std::size_t kIndent = 2, kWidestModule = 56, kWidthOfNumbers = 29;
@@ -267,7 +267,7 @@ std::string reason_without_finding(const Report& report) {
   return "untrusted tensors count as failed (--strict)";
 }
 
-// What a verdict of `same` does not say by that word alone.
+// Says what a verdict of `same` does not say by that word alone.
 std::string reservations(const Report& report) {
   if (!report.same()) return "";
   return fmt::format("{}{}{}", report.runs.partial ? ", of what both traces hold" : "",
@@ -284,7 +284,7 @@ std::string count_of(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// Which optimizer steps were checked by themselves, and why others were not; empty where no trace says of any.
+// Says which optimizer steps were checked by themselves, and why others were not; empty where no trace says of any.
 std::string describe_steps(const Report& report) {
   if (!report.totals.steps) return "";
   const StepCoverage& steps = *report.totals.steps;
@@ -353,7 +353,7 @@ std::string command_line(std::string_view label, const std::string& command, con
   return painted(fmt::format("{}:", label), Color::kLabel, style.color) + " " + printable(command) + "\n";
 }
 
-// What to do before the findings are worth reading.
+// Says what to do before the findings are worth reading.
 std::string describe_instead(const Report& report, const TextStyle& style) {
   std::string text = verdict_with(report, *report.advice.instead, style, style.width) + "\n";
   if (report.advice.next) text += command_line("next", *report.advice.next, style);

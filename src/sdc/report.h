@@ -1,4 +1,5 @@
-// What silent data corruption did to a run ("Understanding silent data corruption in LLM training", sections 3 to 6).
+// Reports what silent data corruption did to a run ("Understanding silent data corruption in LLM training", sections 3
+// to 6).
 //
 // The study compares a healthy and a suspect node in lock step, and overwrites the suspect's tensors so that errors
 // do not accumulate. Recorded runs need no lock step for the question where an error was made: a call of a module

@@ -1,4 +1,4 @@
-// What the reports of `sdc` show in common.
+// Collects what the reports of `sdc` show in common.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// So many rows of a head, or all where there are fewer.
+// A check sees so many rows of a head, or all where there are fewer.
 inline constexpr std::int64_t kSampledRows = 8;
 
 // Returns `pass`, `fail` (product-differs), or `untrusted` (not-checkable), and says how many rows were seen.

@@ -60,7 +60,7 @@ class InputGradients {
 
     Operand weight() const { return {call.weight, call.form.weight_is_transposed}; }
   };
-  // What a gradient is the sum of: linears, by the names of their inputs, and a residual connection's gradient.
+  // Holds what a gradient is the sum of: linears, by the names of their inputs, and a residual connection's gradient.
   struct Terms {
     std::set<std::string> linears;
     std::optional<TensorId> residual = std::nullopt;  // of the sum Z; its iteration and micro-batch say nothing

@@ -1,4 +1,4 @@
-// What a module with a weight makes of its input: the form that its product has.
+// Finds what a module with a weight makes of its input: the form that its product has.
 //
 // PyTorch's own linears are Y = X W^T + b. Other modules differ, and their names do not say how: Megatron-LM's linears
 // may return the bias instead of adding it, for an addition that is fused with the next operation (skip_bias_add);

@@ -35,7 +35,7 @@ struct SelfCheckOptions {
   int threads = 0;                     // 0: OpenMP's default
   std::map<Dtype, double> e_max = {};  // V-ABFT's, calibrated; keyed by the dtype that product and operands share
   const Trace* trace = nullptr;        // of the alignment; null: its optimizers' steps are not checked
-  // What other processes may do in place of this one. Empty or null: this one does it.
+  // Holds what other processes may do in place of this one. Empty or null: this one does it.
   std::function<std::vector<Difference>(std::span<const TensorPair>, const CompareOptions&)> compare = {};
   const Replay* replay = nullptr;
 };

@@ -74,7 +74,7 @@ Cell read(const std::byte* from) {
   return cell;
 }
 
-// Where the rows of a cell lie: its boxes of one element in all dimensions but the last.
+// Says where the rows of a cell lie: its boxes of one element in all dimensions but the last.
 class RowsOfCell {
  public:
   RowsOfCell(const Shape& shape, const Shape& edges)
@@ -92,7 +92,7 @@ class RowsOfCell {
   std::size_t count() const { return rows_.size(); }
   std::int64_t offset(std::size_t row) const { return offsets_[row]; }
 
-  // Whether the cell that begins at `start` has this row.
+  // Tells whether the cell that begins at `start` has this row.
   bool has(std::size_t row, const Shape& start) const {
     for (std::size_t d = 0; d + 1 < shape_.size(); ++d) {
       if (start[d] + rows_[row][d] >= shape_[d]) return false;

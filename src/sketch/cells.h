@@ -65,8 +65,8 @@ std::string sketch_of(const std::byte* data, Dtype dtype, const Shape& shape, co
 // `count` of them, a multiple of kChunkElements or less than one chunk.
 Cell sketch_cell(const std::byte* elements, Dtype dtype, std::int64_t count);
 
-// Whether `sketch_cell` may have made it of `count` elements: sums that are NaN, or a negative norm or count, it does not
-// make.
+// Tells whether `sketch_cell` may have made it of `count` elements: sums that are NaN, or a negative norm or count, it
+// does not make.
 bool is_possible(const Cell& cell, std::int64_t count);
 
 // A cell as it was stored: at `stored`, of a tensor of this dtype.

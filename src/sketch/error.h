@@ -1,4 +1,4 @@
-// How far an estimate from sketches may be off.
+// Bounds how far an estimate from sketches may be off.
 //
 // Let e be the difference of two tensors, S its sums (16 a cell, C cells), and T = sum of S^2, whose mean over tables
 // of signs is ||e||^2. The signs of a sum are independent; those of the 16 sums of a cell are, too; but all cells share

@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// As the environment says it, before MPI is there.
+// Holds what the environment says, before MPI is there.
 struct Launched {
   int rank = 0;
   int size = 1;

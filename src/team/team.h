@@ -23,19 +23,19 @@
 
 namespace ttrace {
 
-// What tasks are about: which worker does them.
+// Says what tasks are about: which worker does them.
 enum class Work : std::uint8_t { kReadIndex, kCompare, kReplaySteps };
 
 // Some tasks for all processes.
 struct Tasks {
   Work work = Work::kCompare;
   std::vector<std::uint64_t> weights;  // one a task, such as its bytes; neighbours read neighbouring parts of files
-  // For process 0's own share, on a thread of its own: does the task.
+  // Does the task: for process 0's own share, on a thread of its own.
   std::function<void(std::size_t)> own;
-  // For another process, on the calling thread: what the task's bytes are, and what is done with the answer.
+  // Say what the task's bytes are, and what is done with the answer: for another process, on the calling thread.
   std::function<std::string(std::size_t)> request;
   std::function<void(std::size_t, std::string)> take;
-  // On the calling thread: the task is done, by whichever process. May be empty.
+  // Is called on the calling thread when the task is done, by whichever process. May be empty.
   std::function<void(std::size_t)> finished = {};
 };
 

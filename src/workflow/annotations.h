@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// Whether the source is a file or a preset.
+// Tells whether the source is a file or a preset.
 bool names_annotations(const AnnotationSource& source);
 
 // The directory of the presets that come with the program.

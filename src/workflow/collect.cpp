@@ -58,7 +58,7 @@ void check_perturbation(const CollectOptions& options) {
                                                  : "nothing is rewritten; expected --inject or --rewrite with it"));
 }
 
-// What a run is given, in place of its own values or beside them, comes from a trace of all iterations.
+// Values that a run is given, in place of its own or beside them, come from a trace of all iterations.
 void check_split(const CollectOptions& options) {
   const RewriteOptions& rewrite = options.rewrite;
   const bool is_given = !rewrite.inject.empty() || !rewrite.rewrite.empty() || !rewrite.inject_params.empty() ||

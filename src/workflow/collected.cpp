@@ -60,7 +60,7 @@ std::vector<fs::path> rank_files_in(const fs::path& directory) {
   return files;
 }
 
-// What was recorded, over all traces of a run.
+// Holds what was recorded, over all traces of a run.
 struct Collected {
   std::size_t traces = 0, ranks = 0;
   std::int32_t world_size = 0;

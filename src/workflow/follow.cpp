@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 
-// What keeps a trace from being whole; empty where nothing does. A rank that goes on writes its journal.
+// Says what keeps a trace from being whole; empty where nothing does. A rank that goes on writes its journal.
 std::string gap_in(const fs::path& directory) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
@@ -83,7 +83,8 @@ std::map<std::int32_t, std::string> iterations_to_check(const std::string& refer
   return traces;
 }
 
-// At once for others: `ttrace collect`, which may look at all traces just now, finds it whole or not at all.
+// Removes the trace at once for others: `ttrace collect`, which may look at all traces just now, finds it whole or not
+// at all.
 void remove_trace(const fs::path& trace) {
   const fs::path gone = trace.string() + ".removed";
   std::error_code error;

@@ -95,7 +95,7 @@ std::vector<std::string> frameworks_in(const fs::path& script) {
   return {found.begin(), found.end()};
 }
 
-// What this framework's annotations are, as a comment.
+// Says what this framework's annotations are, as a comment.
 std::string advice_for(const std::vector<std::string>& frameworks) {
   if (contains(frameworks, "megatron")) {
     return "# Megatron-core says most of it by itself; else name a preset:\n"

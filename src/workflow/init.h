@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-// What a training command says of itself.
+// Holds what a training command says of itself.
 struct TrainingCommand {
   std::vector<std::string> words;
   std::int64_t ranks = 1;           // that its launcher starts here

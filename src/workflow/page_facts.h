@@ -1,4 +1,4 @@
-// What a page shows beside a report, from what was read.
+// Collects what a page shows beside a report, from what was read.
 #pragma once
 
 #include <string>

@@ -47,10 +47,10 @@ struct ReportOptions {
   bool all = false;
 };
 
-// What a JUnit suite says beside the report: what a page does, and the text.
+// Returns what a JUnit suite says beside the report: what a page does, and the text.
 SuiteFacts suite_facts(const Report& report, const PageFacts& page);
 
-// What the user and the terminal want of a text on stdout.
+// Returns what the user and the terminal want of a text on stdout.
 TextOptions text_options();
 
 // Opens the files of `options`. `report` and `page` must live until they are written.

@@ -59,7 +59,8 @@ void Workspace::open() {
                                  root_.string()));
   }
   replace_file(root_ / ".gitignore", "*\n");  // git must not take it for code that is run
-  // What a process that outlived the last run still writes there is left for the next run: no name is used twice.
+  // Files that a process which outlived the last run still writes there are left for the next run: no name is used
+  // twice.
   std::error_code ignored;
   fs::remove_all(root_ / "partial", ignored);
 }

@@ -44,8 +44,8 @@ void edit_bytes(std::string& file, FuzzedDataProvider& input);
 // A number that is more likely than others to be one too many.
 std::uint64_t take_number(FuzzedDataProvider& input);
 
-// What a file says of its tensors, decoded by other code than the program's: iteration, micro-batch, pass, kind and
-// name -> dtype, shape and bytes. Empty where it cannot be decoded.
+// Holds what a file says of its tensors, decoded by other code than the program's: iteration, micro-batch, pass, kind
+// and name -> dtype, shape and bytes. Empty where it cannot be decoded.
 using Identity = std::tuple<std::int32_t, std::int32_t, int, int, std::string>;
 struct Content {
   int dtype = 0;

@@ -85,7 +85,7 @@ Outcome fuzz_history(std::string_view bytes) {
   try {
     add_to_history(file, run_number(7), report_number(7));
   } catch (const InputError&) {
-    // What could not be added leaves what was there.
+    // A check that could not be added leaves what was there.
     if (fs::file_size(file) < size) fail_promise("a history that is refused is shorter");
     throw;
   }

@@ -33,7 +33,7 @@ constexpr std::array kTargets = {
 };
 
 constexpr std::int64_t kMostBytes = 64 << 20;  // and four times the input
-// Of this processor's time, with sanitizers, which make all several times slower.
+// Seconds of this processor's time, with sanitizers, which make all several times slower.
 constexpr double kMostSeconds = 2, kMostSecondsPerByte = 1e-4;
 
 const Target* target = nullptr;

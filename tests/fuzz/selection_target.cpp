@@ -1,5 +1,5 @@
-// What a user names on a command line for `ttrace show` and `ttrace export`: NAME and --slice, which scripts take from
-// anywhere.
+// Tries what a user names on a command line for `ttrace show` and `ttrace export`: NAME and --slice, which scripts take
+// from anywhere.
 #include <algorithm>
 #include <string>
 

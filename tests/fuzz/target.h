@@ -1,5 +1,5 @@
-// What the harness (main.cpp) and its targets know of each other. A target does with one input what the program does
-// with such a file, and may throw InputError; anything else that goes wrong is a bug and ends the process.
+// Declares what the harness (main.cpp) and its targets know of each other. A target does with one input what the
+// program does with such a file, and may throw InputError; anything else that goes wrong is a bug and ends the process.
 #pragma once
 
 #include <cstddef>

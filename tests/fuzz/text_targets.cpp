@@ -72,7 +72,7 @@ Outcome fuzz_tolerance(std::string_view input) {
     return Outcome::kSame;
   }
   const ToleranceFile file = parse_tolerances(std::string(input), "fuzz.yaml");
-  // What is written reads back as the same: no name in it escapes its quotes.
+  // The text that is written reads back as the same: no name in it escapes its quotes.
   const ToleranceFile again = parse_tolerances(to_yaml(file), "again.yaml");
   if (to_yaml(again) != to_yaml(file)) fail_promise("the tolerances that are read back are others");
   return Outcome::kSame;

@@ -125,7 +125,7 @@ std::string difference_of(const std::map<Identity, Content>& before, const std::
   return "";
 }
 
-// How many tensors a report says were not compared: a statement in the trace may be of any number of them.
+// Returns how many tensors a report says were not compared: a statement in the trace may be of any number of them.
 std::int64_t not_compared(const Report& report) {
   return report.totals.counts.not_seen > 0 ? std::numeric_limits<std::int64_t>::max() : report.totals.waived;
 }
@@ -148,7 +148,7 @@ std::string framed(std::string_view payload) {
   return record.append(payload);
 }
 
-// What a rank leaves that is killed: its data, no header, and a journal.
+// Holds what a rank leaves that is killed: its data, no header, and a journal.
 struct Killed {
   TraceBuilder builder;
   std::string data;

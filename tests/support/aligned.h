@@ -45,7 +45,7 @@ inline std::vector<std::string> names_in(const Alignment& alignment) {
   return names;
 }
 
-// What `ttrace check` does with two traces, without tolerances.
+// Does what `ttrace check` does with two traces, without tolerances.
 inline Report checked(const Trace& reference, const Trace& candidate, const std::string& text) {
   const Alignment reference_tensors = align(reference, annotations(text), {});
   REQUIRE(reference_tensors.findings.empty());

@@ -13,7 +13,7 @@ namespace ttrace::test {
 std::string contents(const std::filesystem::path& path);
 void replace_contents(const std::filesystem::path& path, std::string_view bytes);
 
-// What the reader says of the trace, with the directory's name taken out; empty when the trace is read.
+// Returns what the reader says of the trace, with the directory's name taken out; empty when the trace is read.
 std::string error_of(const std::filesystem::path& directory);
 
 // A trace of one rank with any index, sealed as the writer would.

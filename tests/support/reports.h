@@ -55,7 +55,7 @@ inline Finding missing_rank() {
   return rank;
 }
 
-// With `passed` tensors of the name `same`.
+// Makes a report with the findings and `passed` tensors of the name `same`.
 inline Report report_of(std::vector<Finding> findings, std::int64_t passed) {
   Report report;
   report.runs.reference = "runs/reference";

@@ -22,7 +22,7 @@ Bytes bytes_of(const std::vector<T>& values) {
 // `count` random elements of about `magnitude`, all finite. fp8 and fp16 take random bits instead.
 Bytes random_elements(std::mt19937_64& random, Dtype dtype, std::int64_t count, double magnitude = 1);
 
-// How one copy of a tensor is cut: a regular grid, one rank a part.
+// Says how one copy of a tensor is cut: a regular grid, one rank a part.
 struct Cut {
   Shape parts;                  // per dimension; uneven where they do not divide the size
   std::int32_t first_rank = 0;  // parts are dealt row-major

@@ -187,7 +187,7 @@ TEST_SUITE("abft") {
           CAPTURE(scale);
           CAPTURE(rows);
           Matrix matrix = zeros(dtype, rows, cols);
-          // As bad as can be: of one sign, and each of all its bits.
+          // The elements are as bad as can be: of one sign, and each of all its bits.
           for (std::int64_t row = 0; row < rows; ++row) {
             for (std::int64_t col = 0; col < cols; ++col) {
               set(matrix, row, col, scale * (1 + random.uniform()));

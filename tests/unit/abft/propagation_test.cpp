@@ -26,8 +26,8 @@ DenseMatrix<double> random_matrix(std::int64_t rows, std::int64_t cols, Random& 
   return matrix;
 }
 
-// What is extreme in one head of attention, with `fault` in one element of `where` as it is computed. Where the matrix
-// is `recorded` before, it is seen without the fault.
+// Returns what is extreme in one head of attention, with `fault` in one element of `where` as it is computed. Where the
+// matrix is `recorded` before, it is seen without the fault.
 HeadExtremes extremes_with(AttentionMatrix where, double fault, bool recorded = false) {
   Random random(7);
   const DenseMatrix<double> x = random_matrix(kTokens, kWidth, random);

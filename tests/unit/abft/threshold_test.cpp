@@ -79,7 +79,7 @@ TEST_SUITE("abft") {
     CHECK(verification.reason == "the norm bound needs k u <= 0.01: too few digits for so long a sum");
   }
 
-  // Where V-ABFT's assumption breaks: every element of C is as large as it can be.
+  // V-ABFT's assumption breaks here: every element of C is as large as it can be.
   TEST_CASE("operands that are one matrix exceed V-ABFT's threshold and not SEA's") {
     const std::int64_t k = 4096;
     RandomProduct product{

@@ -199,7 +199,7 @@ TEST_SUITE("abft") {
     }
     const VerifyOptions options = {.threshold = {.method = ThresholdMethod::kSimplified}};
     CHECK(verify(product, options).outcome == Outcome::kVerified);
-    // Those sums that `verify` takes first: it would sum again what disagrees.
+    // Takes those sums that `verify` takes first: it would sum again what disagrees.
     const LineChecks checks = check_lines(product, options);
     for (const std::vector<LineCheck>* lines : {&checks.rows, &checks.cols}) {
       for (const LineCheck& line : *lines) CHECK(!line.disagrees());

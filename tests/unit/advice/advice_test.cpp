@@ -19,7 +19,7 @@ AlignedTrace run_of(std::vector<std::string> command) {
   return {std::make_unique<const Trace>(std::move(trace)), {}};
 }
 
-// What a check of two recorded runs advises that has all it needs, or lacks what `change` takes away.
+// Returns what a check of two recorded runs advises that has all it needs, or lacks what `change` takes away.
 template <typename Change>
 Report advised(Report report, Change change) {
   const AlignedTrace reference = run_of({"train"}), candidate = run_of({"train", "--tp", "2"});

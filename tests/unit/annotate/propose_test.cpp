@@ -498,7 +498,7 @@ TEST_CASE("a draft holds on a mesh with a further axis, which lies as the shapes
   const Alignment aligned = align(both.candidate, annotations, layout_of(reference));
   CHECK(aligned.findings.empty());
   for (const auto& [id, tensor] : aligned.tensors) CHECK(tensor.shape == reference.tensors.at(id).shape);
-  // Who writes a rule for all axes means it: one that is not named replicates.
+  // A user who writes a rule for all axes means it: one that is not named replicates.
   Annotations of_all = annotations;
   of_all.known_axes.clear();
   CHECK(align(both.candidate, of_all, layout_of(reference)).tensors.at(tensor_id(Kind::kOutput, "fc", 0)).shape ==

@@ -24,7 +24,7 @@ std::vector<Piece> pieces_of(const Shape& shape, const std::vector<Box>& boxes) 
   return pieces;
 }
 
-// What the pieces hold at each element of a tensor of this shape; -1 where nothing, -2 where twice.
+// Returns what the pieces hold at each element of a tensor of this shape; -1 where nothing, -2 where twice.
 Elements gathered(const std::vector<Piece>& pieces, const Shape& shape) {
   Elements values(static_cast<std::size_t>(element_count(shape)), -1);
   const Shape strides = row_major_strides(shape);
@@ -68,7 +68,7 @@ TEST_CASE("rotary halves become neighbours") {
 TEST_CASE("a fused tensor is cut into its parts, and they make it up again") {
   const std::string text = "(g n d), (g d), (g d) -> (g (n + 1 + 1) d)";
   const AxisSizes sizes = {{"g", 2}, {"n", 2}, {"d", 2}};
-  // By group: two query heads, a key head, a value head.
+  // Each group has two query heads, a key head, a value head.
   CHECK(moved(text, sizes, {16}, whole({16}), {8}, 0, 0, 1) == Elements{0, 1, 2, 3, 8, 9, 10, 11});
   CHECK(moved(text, sizes, {16}, whole({16}), {4}, 0, 1, 1) == Elements{4, 5, 12, 13});
   CHECK(moved(text, sizes, {16}, whole({16}), {4}, 0, 2, 1) == Elements{6, 7, 14, 15});

@@ -44,7 +44,7 @@ std::pair<std::int64_t, std::int64_t> chunk(std::int64_t extent, std::int64_t of
   return {std::min(extent, size * at), std::min(extent, size * (at + 1))};
 }
 
-// What DTensor says of a tensor of this shape.
+// Returns what DTensor says of a tensor of this shape.
 std::string mapping_of(const Mesh& mesh, const Shape& shape, const std::map<std::string, std::size_t>& split) {
   std::vector<std::string> axes;
   for (const Axis& axis : mesh.axes) {
@@ -57,7 +57,7 @@ std::string mapping_of(const Mesh& mesh, const Shape& shape, const std::map<std:
   return fmt::format(R"({{"axes": [{}], "shape": [{}]}})", fmt::join(axes, ", "), fmt::join(shape, ", "));
 }
 
-// What `rank` holds of the tensor.
+// Returns what `rank` holds of the tensor.
 TensorSpec shard_of(const OperandOfLoss& operand, const Mesh& mesh, std::int32_t rank) {
   const Coordinates at = coordinates_of(mesh, rank);
   Shape begin(operand.shape.size()), local = operand.shape;

@@ -1,4 +1,4 @@
-// What processes deal to each other, on threads of the test.
+// Tests what processes deal to each other, on threads of the test.
 #include <doctest/doctest.h>
 
 #include <filesystem>

@@ -57,7 +57,7 @@ constexpr const char* kGpt =
     "head:\n"
     "  output: {tp_dim: 1}\n";
 
-// Of the first rule's second axis.
+// Returns the query heads of the first rule's second axis.
 std::int64_t heads_of(const Annotations& annotations) {
   return annotations.rules[0].axes[1].options.at("query_heads").at(0);
 }

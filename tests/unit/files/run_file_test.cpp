@@ -48,7 +48,7 @@ TEST_CASE("a matrix gives a candidate for each combination that is left, with it
   CHECK(jobs[4].command == Words{"torchrun", "--nproc-per-node", "4", "train.py", "--tp", "2", "--sp"});
   CHECK(jobs[4].axes == "tp=2,pp=2,cp=tp/ep=2,edp=2");
   CHECK(jobs[5].command == Words{"python", "a b", "{}"});
-  // What is more than words needs a shell.
+  // A command that is more than words needs a shell.
   CHECK(jobs[6].command == Words{"/bin/sh", "-c", "A=1 python train.py | cat"});
   CHECK(file.reference.command == Words{"python", "train.py"});
 }

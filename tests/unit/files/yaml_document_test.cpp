@@ -122,7 +122,7 @@ TEST_CASE("a value outlives the text and its document") {
 TEST_CASE("aliases stand for a bounded number of values") {
   CHECK(outline_of(parse_yaml("a: &x {b: 1}\nc: *x\nd: [*x]\n")) ==
         "1{1'a': 1{1'b': 1'1'} 2'c': 1{1'b': 1'1'} 3'd': 3[1{1'b': 1'1'}]}");
-  // What is named inside of lists that are kept in less room than they had been given.
+  // Anchors name values inside of lists that are kept in less room than they had been given.
   CHECK(outline_of(parse_yaml("[[&x 1, &y [&z 2], *x], *y, *z, &x 3, *x]")) ==
         "1[1[1'1' 1[1'2'] 1'1'] 1[1'2'] 1'2' 1'3' 1'3']");
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";

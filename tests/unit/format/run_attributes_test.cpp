@@ -19,7 +19,7 @@ RunDescription sound_run() {
   return run;
 }
 
-// What is read where `from` stands as `to` in the text; nothing where it is refused.
+// Returns what is read where `from` stands as `to` in the text; nothing where it is refused.
 std::optional<RunDescription> read_with(const std::string& from, const std::string& to) {
   std::string text = to_json(attributes_of(sound_run()));
   REQUIRE(text.find(from) != text.npos);

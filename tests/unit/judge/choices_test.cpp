@@ -189,7 +189,7 @@ TEST_CASE("what a token was before it was re-routed is compared") {
   RecordedRouting reference;
   RecordedRouting candidate = reference.send_tied(5);
   candidate.taken[5] = 100;
-  // As a gradient, the same comes after the choice.
+  // The same, as a gradient, comes after the choice.
   CHECK(test::findings_in(judged_routing(reference, candidate)) == Findings{"mlp input: exceeds-tolerance"});
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("slots move with their tokens wherever the shards of a tensor end") {
   const LogicalTensor changed = with_changed_rows(tensor, change);
   CHECK(changed.shape == Shape{4, 2});
   CHECK(values_of(changed) == Values{10, 11, 21, 20, 30, 31, 51, 50});
-  // Which statistics have a tolerance does not depend on how many tokens were left out.
+  // The statistics that have a tolerance do not depend on how many tokens were left out.
   CHECK(stored_tensor(changed).elements == stored_tensor(tensor).elements);
   CHECK(stored_tensor(changed).rows == stored_tensor(tensor).rows);
 }

@@ -469,7 +469,7 @@ TEST_SUITE("load") {
           }) == row + "the module class is malformed; expected UTF-8 of at most 4096 bytes");
   }
 
-  // What the reader says of 100 tensors, whose rows `change` makes read more of the tables.
+  // Returns what the reader says of 100 tensors, whose rows `change` makes read more of the tables.
   std::string error_of_hundred(const std::function<void(IndexRow&)>& change) {
     ForgedTrace forged;
     for (int i = 0; i < 100; ++i) forged.add();

@@ -111,7 +111,7 @@ TEST_CASE("an error is attributed to the call that made it, not to those that pa
   CHECK(report.origins[0].ranks == 1);
   CHECK(report.first->id == report.origins[0].id);
   CHECK(nondeterminism_suspected(report, pairs).empty());
-  // Of layers.*.fc in micro-batch 1: layer 0 has 1 of 16 elements, layer 1 has 2 (equation 2); sizes 2 and 1.
+  // layers.*.fc in micro-batch 1: layer 0 has 1 of 16 elements, layer 1 has 2 (equation 2); sizes 2 and 1.
   for (const SubmoduleStep& step : report.submodules) {
     if (step.type != "layers.*.fc" || step.microbatch != 1) continue;
     CHECK(step.submodules == 2);

@@ -285,7 +285,7 @@ TEST_CASE("a residual connection around a linear is a term of its input's gradie
   const Report damaged = report_of(9, 0);
   CHECK(first_of(damaged) == "block.fc grad_input, iteration 0, micro-batch 1: product-differs");
   CHECK(has(damaged.first_wrong()->message, "row 0, column 3 is "));
-  // What is no sum of the input and the output is no residual connection.
+  // A tensor that is no sum of the input and the output is no residual connection.
   CHECK(report_of(0, 2).totals.counts.fail == 0);
   CHECK(report_of(0, 2).totals.counts.untrusted == 2);
 }
@@ -413,7 +413,7 @@ TEST_CASE("a main gradient that is not its micro-batches' sum, and copies that d
 }
 
 TEST_CASE("a main gradient is held to the rounding of its terms in fp32") {
-  // Of two terms 4 * 2 units of 2^-23 are allowed: 9.5e-7 of the norm.
+  // Two terms are allowed 4 * 2 units of 2^-23: 9.5e-7 of the norm.
   const auto first_with = [](double error) {
     return first_of(damaged([=](const std::string& name, std::int32_t, Values& values) {
       if (name != "main_grad fc.weight") return;

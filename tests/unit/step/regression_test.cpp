@@ -27,7 +27,7 @@ double wave(std::int64_t i, int seed) {
   return std::sin(static_cast<double>(i + 1) * 0.7 + seed * 1.3) + 0.4 * std::sin(static_cast<double>(i * i) * 0.11);
 }
 
-// What one element's update becomes; the arguments: name, iteration, element, value before, right update.
+// Returns what one element's update becomes; the arguments: name, iteration, element, value before, right update.
 using Becomes = std::function<double(const std::string&, int, std::int64_t, double, double)>;
 
 double right(const std::string&, int, std::int64_t, double, double update) { return update; }

@@ -24,7 +24,7 @@ float noise(std::int64_t i, int seed) {
   return static_cast<float>(std::sin(static_cast<double>(i + 1) * 0.7 + seed * 1.3) * std::exp(-(i % 7)));
 }
 
-// What the optimizer of one parameter computes with, which may be other than what it says.
+// Holds what the optimizer of one parameter computes with, which may be other than what it says.
 struct Arithmetic {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0, l2 = 0, clip = 0.5;
   double momentum = 0, dampening = 0;

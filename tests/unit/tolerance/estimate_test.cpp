@@ -586,7 +586,8 @@ TEST_CASE("a loss may always differ by a rounding step of its dtype, and its flo
 
 namespace {
 
-// What a float32 parameter of `elements` may differ by in its gradient, after `runs` runs that all responded alike.
+// Returns what a float32 parameter of `elements` may differ by in its gradient, after `runs` runs that all responded
+// alike.
 double allowed_gradient(std::size_t runs, std::int64_t elements) {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),

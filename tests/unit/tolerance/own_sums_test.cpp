@@ -26,7 +26,7 @@ float rounded(float value) {
   return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000U);
 }
 
-// What the trace of a norm holds, in one micro-batch: y = x * weight + bias, of which the gradients g are recorded.
+// The contents of a norm's trace, in one micro-batch: y = x * weight + bias, of which the gradients g are recorded.
 class Norm {
  public:
   Norm() {

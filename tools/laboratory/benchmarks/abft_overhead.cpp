@@ -1,5 +1,5 @@
-// What protection costs in the library's own operators: attention, int8 products and EmbeddingBags, each with and
-// without its checks in turn. Usage: abft_overhead; prints JSON, overheads in percent (medians of pairs).
+// Measures what protection costs in the library's own operators: attention, int8 products and EmbeddingBags, each with
+// and without its checks in turn. Usage: abft_overhead; prints JSON, overheads in percent (medians of pairs).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -30,7 +30,7 @@ double seconds_of(const auto& work) {
   return (now() - start).count();
 }
 
-// How much longer `checked` takes than `plain`, in percent. Both get the number of their repetition.
+// Returns how much longer `checked` takes than `plain`, in percent. Both get the number of their repetition.
 double overhead(const auto& plain, const auto& checked) {
   const int times = static_cast<int>(std::ceil(kSecondsARun / seconds_of([&] { plain(0); })));
   const auto repeat = [&](const auto& work, int first) {

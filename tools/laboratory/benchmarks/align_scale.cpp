@@ -30,7 +30,7 @@ class NoData : public MappedFile {
   std::uint64_t size() const override { return 0; }
 };
 
-// What one layer records of one rank: name, shape, whether the module gave it out.
+// Says what one layer records of one rank: name, shape, whether the module gave it out.
 struct Activation {
   const char* name;
   bool output;

@@ -1,5 +1,6 @@
-// How fast files are read that lie in the page cache: threads sum their words, of a mapping made for each pass, or of
-// blocks that `pread` copies to a buffer which stays in the cache. No program that looks at every byte can be faster.
+// Measures how fast files are read that lie in the page cache: threads sum their words, of a mapping made for each
+// pass, or of blocks that `pread` copies to a buffer which stays in the cache. No program that looks at every byte can
+// be faster.
 // Usage: file_read mapped|pread THREADS FILE...; prints GB/s, the best of several passes.
 #include <fcntl.h>
 #include <sys/mman.h>

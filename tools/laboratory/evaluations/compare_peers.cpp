@@ -1,4 +1,4 @@
-// What other tools' rules look at, of two traces that are aligned and matched as `ttrace check` does it.
+// Prints what other tools' rules look at, of two traces that are aligned and matched as `ttrace check` does it.
 // Usage: compare_peers REFERENCE ITS-ANNOTATIONS CANDIDATE ITS-ANNOTATIONS ATOL:RTOL...
 //
 // Prints CSV, one line per pair of tensors. x is the candidate's value and y the reference's, both widened to fp64:

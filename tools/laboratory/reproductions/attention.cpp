@@ -165,7 +165,8 @@ class ProtectedAttention {
     if (!checks(Section::kOutput)) return;
     const std::int64_t additions = x_.rows + x_.cols;
     Bounded<T> of_context = columns_of(context_);  // bounds; and checksums, if none have come this far
-    // What the context's checksums may be off by passes through W_O, too: in units of this section's own rounding.
+    // The amount by which the context's checksums may be off passes through W_O, too: in units of this section's own
+    // rounding.
     if (checks(Section::kContext)) {
       const double unit = checksums_of<T>({{}, {}, {1.0}}, additions).allowed[0];
       of_context.plain = context_columns_.plain;

@@ -49,7 +49,7 @@ struct Attention {
   bool ok() const;
 };
 
-// Of `x` [S, D]. Shapes that do not chain are an InputError.
+// Computes the attention of `x` [S, D]. Shapes that do not chain are an InputError.
 template <class T>
 Attention<T> attention(const DenseMatrix<T>& x, const AttentionWeights<T>& weights, const AttentionOptions<T>& options);
 

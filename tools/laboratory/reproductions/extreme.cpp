@@ -81,7 +81,7 @@ struct Differences {
   }
 };
 
-// Where the error is: among extremes the only one, otherwise by the ratio of the differences.
+// Returns where the error is: among extremes the only one, otherwise by the ratio of the differences.
 template <class T>
 std::int64_t place_of(const Differences<T>& difference, const VectorExtremes<T>& extremes, std::size_t length) {
   if (extremes.count > 0) return extremes.largest;

@@ -23,7 +23,7 @@ struct Injection {
   double before = 0, after = 0;
 };
 
-// What the caller fixes; the seed draws the rest.
+// Holds what the caller fixes; the seed draws the rest.
 struct InjectionChoice {
   std::optional<std::int64_t> row = std::nullopt, col = std::nullopt;
   std::optional<int> bit = std::nullopt;

@@ -27,7 +27,7 @@ std::vector<LineCheck> rows_of(const Example& example, ThresholdMethod method) {
 
 std::string share(int part, int whole) { return fmt::format("{:.1f} %", 100.0 * part / whole); }
 
-// Whether row `row` would be called wrong if its sum moved by `change`. A fault that leaves no number is seen.
+// Tells whether row `row` would be called wrong if its sum moved by `change`. A fault that leaves no number is seen.
 bool sees(const std::vector<LineCheck>& rows, std::int64_t row, double change) {
   const LineCheck& line = rows[static_cast<std::size_t>(row)];
   return !(std::fabs(line.sum_difference + change) <= line.threshold);

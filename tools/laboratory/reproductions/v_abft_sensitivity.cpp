@@ -1,4 +1,4 @@
-// What `ttrace abft` sees at all of a wrong product, with V-ABFT's threshold and the default e_max.
+// Prints what `ttrace abft` sees at all of a wrong product, with V-ABFT's threshold and the default e_max.
 #include <fmt/format.h>
 
 #include <algorithm>
