@@ -14,7 +14,7 @@ namespace ttrace {
 // out.
 std::vector<std::string> close_names(const std::string& pattern, const std::set<std::string>& names);
 
-// What to throw where no tensor of these names matches a pattern that a user typed.
+// Returns what to throw where no tensor of these names matches a pattern that a user typed.
 InputError no_such_name(const std::string& pattern, const std::set<std::string>& names);
 
 }  // namespace ttrace

@@ -33,7 +33,7 @@ struct Seen {
   const AxisObservation* axis = nullptr;
 };
 
-// What was made of one axis.
+// Holds what was made of one axis.
 struct Combined {
   AxisPlacement placement;
   DraftLine line;
@@ -133,7 +133,7 @@ class Combiner {
     return combined;
   }
 
-  // Without the axes that need no line.
+  // Combines the axes, without those that need no line.
   std::vector<Combined> combine_axes(const std::string& pattern, Kind kind, std::vector<std::string>& remarks) const {
     std::vector<Combined> axes;
     for (const std::string& name : axes_of(pattern, kind)) {

@@ -71,7 +71,7 @@ std::string of_layers(std::size_t some, std::size_t all) {
                      : fmt::format(" in {} of {} layers", some, all);
 }
 
-// What a line was seen on.
+// Says what a line was seen on.
 std::string evidence_of(const CounterpartRule& rule) {
   std::vector<std::string> words;
   const Counterparts& line = rule.line;
@@ -145,7 +145,7 @@ std::string remarks_of(const CounterpartRule& rule, std::string_view indent) {
   return text;
 }
 
-// What stands after `is:`.
+// Returns what stands after `is:`.
 std::string others_of(const CounterpartRule& rule) {
   const std::vector<std::string>& names = rule.line.names[1];
   std::vector<std::string> others;
@@ -161,7 +161,7 @@ std::string patterns_of(const CounterpartRule& rule, std::string_view indent) {
   return text;
 }
 
-// What the file says of the names that have one key: a line, a mapping, or a list of mappings.
+// Returns what the file says of the names that have one key: a line, a mapping, or a list of mappings.
 std::string rules_yaml(const std::string& key, const std::vector<const CounterpartRule*>& rules) {
   const std::string word = word_of(key, false);
   if (rules.size() > 1) {

@@ -13,7 +13,7 @@
 
 namespace ttrace {
 
-// What activations say of two modules.
+// Holds what activations say of two modules.
 struct NearValues {
   double distance = 0;              // relative
   std::optional<double> otherwise;  // of the next best of what was tried

@@ -29,7 +29,7 @@ struct Decision {
 
 using Decisions = std::map<SubjectKey, Decision>;
 
-// Null where there is none, or no placement fits.
+// Returns null where there is none, or no placement fits.
 const Decision* find_decision(const Decisions& decisions, const std::string& pattern, Kind kind);
 
 // A viable hypothesis is ruled out by one that is clearly better. Where none comes near the reference, all viable ones

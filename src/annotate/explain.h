@@ -14,7 +14,7 @@ namespace ttrace {
 struct ExplainedSide {
   std::string_view name;  // "reference", "candidate"
   const AlignedTrace& aligned;
-  // Of a side in the names of another program: what it recorded, which annotations are about, of each tensor.
+  // Holds, for a side in the names of another program, what each tensor was recorded as: annotations are about that.
   const std::map<TensorId, std::vector<TensorId>>* recorded_as = nullptr;
 };
 

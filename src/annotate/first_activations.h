@@ -17,7 +17,8 @@ class FirstActivations {
  public:
   explicit FirstActivations(const AlignedTrace& aligned);
 
-  // Of the first call; null where there is none. A module's name stands for its first argument or result.
+  // Returns the tensor of the first call; null where there is none. A module's name stands for its first argument or
+  // result.
   const LogicalTensor* find(const std::string& name, Kind kind) const;
 
   // All of them, in order of execution.
@@ -26,10 +27,10 @@ class FirstActivations {
   // The members that a module has, with their ':'.
   std::vector<std::string> members(const std::string& module, Kind kind) const;
 
-  // How a rule would name the tensor: without its member where the module's name stands for it.
+  // Returns how a rule would name the tensor: without its member where the module's name stands for it.
   std::string short_name(const std::string& name, Kind kind) const;
 
-  // How many calls there are of a tensor, in any micro-batch; gradients count for themselves.
+  // Counts the calls of a tensor, in any micro-batch; gradients count for themselves.
   std::size_t calls(const std::string& name, Kind kind) const;
 
   const std::set<std::string>& modules() const { return modules_; }

@@ -13,8 +13,8 @@ using Placements = std::vector<AxisPlacement>;  // as a rule has them: outermost
 
 // The axes and layouts that a rule may name.
 struct PlacementChoices {
-  // For each factoring of the ranks, its axes that have more than one rank and are not the pipeline's stages. A rule
-  // names axes of one factoring. The mesh's own axes come first.
+  // Holds, for each factoring of the ranks, its axes that have more than one rank and are not the pipeline's stages. A
+  // rule names axes of one factoring. The mesh's own axes come first.
   std::vector<Axes> factorings;
   // Where a rule names none of them, their ranks work on different micro-batches.
   std::vector<std::string> microbatch_axes;

@@ -16,7 +16,7 @@ struct CounterpartRule {
   double nearest_other = 0;  // the smallest distance by another pattern; 0: none was tried
 };
 
-// In order of execution. Where a layer needs another pattern than most, a remark says so.
+// Returns the lines in order of execution. Where a layer needs another pattern than most, a remark says so.
 std::vector<CounterpartRule> put_layers_together(std::vector<Counterparts> counterparts);
 
 }  // namespace ttrace

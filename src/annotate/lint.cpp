@@ -186,7 +186,7 @@ class Linter {
   }
 
   void find_wrong_splits() {
-    // What rules split over sp is not looked at one by one where sp is not.
+    // Tensors that rules split over sp are not looked at one by one where the program runs without it.
     if (const std::int64_t whole = count_whole_sequences(aligned_, annotations_, reference_); whole > 0) {
       const std::string& axis = mesh_.aliases.at(kSequenceAxis);
       messages_.push_back(

@@ -75,7 +75,7 @@ class ModuleMatcher {
     return sides;
   }
 
-  // What may lie between the inputs or outputs of a rule that its parameters gave.
+  // Returns what may lie between the inputs or outputs of a rule that its parameters gave.
   std::vector<std::string> hypotheses(const Counterparts& rule, Kind kind) const {
     const auto weight = of_parameters_.rows.find(rule.names[0]);
     const bool one_to_one = rule.names[0].size() == 1 && rule.names[1].size() == 1;
@@ -136,7 +136,7 @@ class ModuleMatcher {
     for (const auto& [place, tensor] : sides.candidate) used_[1].emplace(kind, tensor->id.name);
   }
 
-  // By what parameters are inside, all of their parts, the modules of a side.
+  // Returns the modules of a side by what parameters are inside, with all of their parts.
   std::map<std::set<std::size_t>, std::vector<std::string>> containers(std::size_t side) const {
     std::map<std::size_t, std::set<std::string>> parts;
     for (const auto& [name, match] : of_parameters_.match_of[side]) parts[match].insert(name);
@@ -185,7 +185,7 @@ class ModuleMatcher {
     }
   }
 
-  // Of their first results.
+  // Returns the distance between their first results.
   double distance_between(const std::string& reference, const std::string& candidate) const {
     const LogicalTensor* a = activations_[0].find(reference, Kind::kOutput);
     const LogicalTensor* b = activations_[1].find(candidate, Kind::kOutput);
@@ -201,7 +201,7 @@ class ModuleMatcher {
     return best_of(layouts, {}, {{{PatternTensor{}, &reference}}, {{PatternTensor{}, &candidate}}});
   }
 
-  // Two modules with the same parameters inside: each of their arguments and results that has a counterpart.
+  // Adds, for two modules with the same parameters inside, each of their arguments and results that has a counterpart.
   void add_module(const std::string& reference, const std::string& candidate) {
     bool any_first = false;
     for (const Kind kind : kDirections) {
@@ -249,7 +249,7 @@ class ModuleMatcher {
     return *rule;
   }
 
-  // Results of which nothing is known yet, by order of execution.
+  // Returns the results of which nothing is known yet, by order of execution.
   std::vector<std::pair<const LogicalTensor*, double>> open(std::size_t side) const {
     std::vector<std::pair<const LogicalTensor*, double>> tensors;
     for (const LogicalTensor* tensor : activations_[side].of(Kind::kOutput)) {
@@ -260,7 +260,7 @@ class ModuleMatcher {
     return tensors;
   }
 
-  // Modules without parameters, or with other ones: results that are near each other, and near no other.
+  // Matches modules without parameters, or with other ones: results that are near each other, and near no other.
   void match_by_values() {
     const auto of_reference = open(0), of_candidate = open(1);
     std::map<const LogicalTensor*, std::vector<std::pair<const LogicalTensor*, BestLayout>>> near[2];
@@ -291,7 +291,7 @@ class ModuleMatcher {
     }
   }
 
-  // What one side alone records, of the names of a rule, would be missing on the other.
+  // Forbids what one side alone records, of the names of a rule: it would be missing on the other.
   void forbid_lone_kinds(Counterparts& rule) {
     for (const Kind direction : kDirections) {
       for (const Kind kind : {direction, gradient_of(direction)}) {

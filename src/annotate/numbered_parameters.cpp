@@ -21,7 +21,7 @@ struct Numbered {
   std::int64_t number = -1;  // -1: there is none
 };
 
-// By the last number in which the name differs from another of `parts`.
+// Numbers the tensor by the first number in which its name differs from another of `parts`.
 Numbered numbered(const LogicalTensor& tensor, const Tensors& parts) {
   const std::string& name = tensor.id.name;
   for (auto number = number_in(name); number; number = number_in(name, number->end)) {
@@ -45,7 +45,7 @@ PlacedTensors placed(const std::vector<std::string>& names, const Tensors& parts
   return result;
 }
 
-// How the parts of so many names may lie in the whole.
+// Returns how the parts of so many names may lie in the whole.
 std::vector<std::string> patterns_of(std::size_t names, std::size_t side_of_whole) {
   const std::string rows =
       names == 1 ? "a" : fmt::format("({})", fmt::join(std::vector(names, std::string("a")), " + "));

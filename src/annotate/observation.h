@@ -1,4 +1,4 @@
-// What one candidate shows of how its tensors lie, before it becomes rules.
+// Holds what one candidate shows of how its tensors lie, before it becomes rules.
 #pragma once
 
 #include <cstdint>

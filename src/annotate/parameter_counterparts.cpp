@@ -38,7 +38,7 @@ PlacedTensors placed(const Tensors& tensors) {
   return result;
 }
 
-// What is known of one side's parameters.
+// Holds what is known of one side's parameters.
 struct Side {
   Tensors tensors;
   std::vector<bool> done;
@@ -72,7 +72,7 @@ class Matcher {
   }
 
  private:
-  // Whole tensors of equal values. Of several with the same values the first is the first.
+  // Matches whole tensors of equal values. Of several with the same values the first is the first.
   void match_equal() {
     std::map<std::pair<std::uint64_t, Shape>, std::vector<std::size_t>> equal[2];
     for (std::size_t side : {0, 1}) {
@@ -108,7 +108,7 @@ class Matcher {
     }
   }
 
-  // One tensor of one side, and several of the other with its values: tied weights.
+  // Adds one tensor of one side, and several of the other with its values: tied weights.
   void add_copies(const std::vector<std::size_t>& of_reference, const std::vector<std::size_t>& of_candidate) {
     ParameterMatch match = start(of_reference, of_candidate);
     if (of_reference.size() > 1 && of_candidate.size() > 1) {
@@ -183,7 +183,7 @@ class Matcher {
     return map;
   }
 
-  // Two dimensions on both sides: rows of the whole are rows of the parts.
+  // Matches parameters of two dimensions on both sides: rows of the whole are rows of the parts.
   bool match_rows(const RowSharers& sharers, std::size_t whole) {
     const std::size_t parts = 1 - whole;
     std::vector<std::int64_t> rows;

@@ -11,7 +11,8 @@ namespace ttrace {
 
 // Parameters that correspond, and the pattern by which the values are equal.
 struct ParameterMatch {
-  // By the order in the pattern. A name may number an axis, as `experts.{e}` does: then it stands for several.
+  // The names are in the order of the pattern. A name may number an axis, as `experts.{e}` does: then it stands for
+  // several.
   std::vector<std::string> names[2];  // the reference's, the candidate's
   PatternSides tensors;
   std::string pattern;  // "same", or with the reference on the left

@@ -79,7 +79,7 @@ class RuleMaker {
     return rule;
   }
 
-  // Those that values alone did not tell: biases of zeros, parts of fused biases. They follow the weight's rows.
+  // Adds those that values alone did not tell: biases of zeros, parts of fused biases. They follow the weight's rows.
   void add_other_parameters(Counterparts& rule) {
     const auto weight = found_.rows.find(rule.names[0]);
     if (weight == found_.rows.end()) return;

@@ -22,7 +22,7 @@ bool has_rows(const PlacedTensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& item) { return item.second->rows.has_value(); });
 }
 
-// As many tensors on a side as there are names, where the pattern speaks of one (pattern_of in groups.cpp).
+// Makes as many tensors on a side as there are names, where the pattern speaks of one (pattern_of in groups.cpp).
 void repeat_tensors(IndexPattern& pattern, std::size_t side, const PlacedTensors& tensors) {
   std::size_t names = 1;
   for (const auto& [place, tensor] : tensors) names = std::max(names, place.tensor + 1);

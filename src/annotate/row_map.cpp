@@ -53,7 +53,7 @@ std::optional<std::int64_t> groups_of(const Runs& found, std::size_t parts) {
   return static_cast<std::int64_t>(found.runs.size() / parts);
 }
 
-// How the rows of a part lie in the whole.
+// Says how the rows of a part lie in the whole.
 enum class Rotary : std::uint8_t { kNone, kHalvesToPairs, kPairsToHalves, kOther };
 struct Order {
   Rotary rotary = Rotary::kNone;

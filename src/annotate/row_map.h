@@ -1,4 +1,4 @@
-// Which rows of one program's parameters are rows of another's, by their values.
+// Finds which rows of one program's parameters are rows of another's, by their values.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ struct RowMap {
   std::vector<std::int64_t> part, row;
 };
 
-// How the parts lie in the whole, in patterns of a dimension each: `(g n d)`, `(g d)`, `(g d)` in `(g (n + 1 + 1) d)`.
+// Says how the parts lie in the whole, in patterns of a dimension each: `(g n d)`, `(g d)`, `(g d)` in
+// `(g (n + 1 + 1) d)`.
 struct RowPattern {
   std::vector<std::size_t> order;  // of the parts, as the whole has them
   std::vector<std::string> parts;  // in this order
@@ -35,9 +36,9 @@ struct RowPattern {
   std::string remark;
 };
 
-// What the runs of rows look like, which values must confirm: one after the other, by groups of heads, with rotary
-// halves and rotary pairs in each other's place, with padding at the end. `rows` are the numbers of rows of the parts.
-// Nothing where the map looks like none of these.
+// Returns what the runs of rows look like, which values must confirm: one after the other, by groups of heads, with
+// rotary halves and rotary pairs in each other's place, with padding at the end. `rows` are the numbers of rows of the
+// parts. Nothing where the map looks like none of these.
 std::optional<RowPattern> row_pattern(const RowMap& map, std::span<const std::int64_t> rows);
 
 }  // namespace ttrace

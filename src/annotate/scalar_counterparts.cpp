@@ -10,13 +10,14 @@
 namespace ttrace {
 namespace {
 
-// What two programs that compute the same have of one name is nearer than this; of other names it must be nearer yet.
+// Scalars of one name in two programs that compute the same are nearer than this; those of other names must be nearer
+// yet.
 constexpr double kNearScalar = 1e-3;
 constexpr double kSameScalar = 1e-5;
 
 using Scalars = std::map<std::string, double>;
 
-// Those of the first iteration, by name.
+// Returns the scalars of the first iteration, by name.
 Scalars scalars_of(const Alignment& alignment) {
   Scalars scalars;
   for (const auto& [id, tensor] : alignment.tensors) {

@@ -14,8 +14,8 @@
 namespace ttrace {
 namespace {
 
-// How many of a search's tensors are compared: enough to see more than one layer and micro-batch. The shapes of all are
-// checked.
+// The number of a search's tensors that are compared: enough to see more than one layer and micro-batch. The shapes of
+// all are checked.
 constexpr std::size_t kCompared = 4;
 
 // The hypothesis of a search that the present round tries.

@@ -13,7 +13,7 @@
 
 namespace ttrace {
 
-// How well the tensors of a search agree with the reference under one hypothesis.
+// Tells how well the tensors of a search agree with the reference under one hypothesis.
 struct Fit {
   std::int64_t misfits = 0;              // tensors whose shards do not make up one of the reference's shape
   std::int64_t tensors = 0;              // number of tensors that were compared

@@ -6,7 +6,7 @@
 
 namespace ttrace {
 
-// Where the mesh says that sequence parallelism (sp) uses the ranks of another axis, names sp what splits the sequence,
+// Names sp what splits the sequence, where the mesh says that sequence parallelism (sp) uses the ranks of another axis,
 // so that the rules hold for programs without it, too: activations in a dimension as long as the reference's sequences,
 // but for the last of three or more, which is a channel; and the sums of parameters' gradients, whose module such an
 // activation flows through. `subjects` have the shapes, `reference` the tokens.

@@ -11,7 +11,7 @@ namespace {
 
 using Hashes = std::vector<std::vector<std::uint64_t>>;
 
-// How many rows of the candidate's parameter are of the reference's, by their places.
+// Counts how many rows of the candidate's parameter are of the reference's, by their places.
 std::map<std::pair<std::size_t, std::size_t>, std::size_t> shared_by(const Hashes& reference, const Hashes& candidate) {
   std::unordered_map<std::uint64_t, std::set<std::size_t>> holders;
   for (std::size_t r = 0; r < reference.size(); ++r) {

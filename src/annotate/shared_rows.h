@@ -7,7 +7,7 @@
 
 namespace ttrace {
 
-// Of the parameters of one program, as `hash_rows` makes them; empty for those that are left out.
+// Holds hashes of the parameters of one program, as `hash_rows` makes them; empty for those that are left out.
 struct RowHashes {
   std::vector<std::vector<std::uint64_t>> rows, columns;
 };

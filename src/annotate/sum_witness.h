@@ -12,8 +12,8 @@
 
 namespace ttrace {
 
-// By its values alone, a tensor that is meant to be partial looks like one whose sum the program forgot. That the sum
-// is made, a later tensor shows, which is as near the reference without one, and of which all ranks hold equal copies:
+// A tensor that is meant to be partial looks, by its values alone, like one whose sum the program forgot. A later
+// tensor shows that the sum is made if it is as near the reference without one, and all ranks hold equal copies of it:
 // - of a parameter's gradient, the main gradient;
 // - of an activation, what the module returns, or one around it (in backward, what goes back to its inputs);
 // - a tensor that is recorded later and has the same bits in the reference: what the next module is given.
@@ -29,7 +29,7 @@ class SumWitness {
   using Bits = std::tuple<std::int32_t, std::int32_t, std::uint64_t>;
 
   std::string find_witness(const SubjectKey& key, const std::string& axis, double error) const;
-  // Nothing where `key` says nothing of the sum over the axis; else whether it is right.
+  // Returns nothing where `key` says nothing of the sum over the axis; else whether it is right.
   std::optional<bool> shows_sum(const SubjectKey& key, const std::string& axis, double error) const;
   std::string find_same_tensor(const SubjectKey& key, const std::string& axis, double error) const;
   std::uint64_t first_recorded(const SubjectKey& key) const;

@@ -49,7 +49,7 @@ double bits_of_choice(std::int64_t experts, std::int64_t slots) {
   return (log_factorial(experts) - log_factorial(slots) - log_factorial(experts - slots)) / std::log(2.0);
 }
 
-// Whether the router chooses these experts, [tokens, slots], for its first tokens, and how many bits that proves.
+// Tells whether the router chooses these experts, [tokens, slots], for its first tokens, and how many bits that proves.
 struct Agreement {
   bool agrees = true;
   double bits = 0;
@@ -95,7 +95,8 @@ bool is_proved_by(const Router& router, const Values& experts, std::int64_t slot
   return agreement.agrees && agreement.bits >= kProofBits;
 }
 
-// For each of the candidate's slots, the reference's slot that holds the same expert; nothing where they hold others.
+// Returns, for each of the candidate's slots, the reference's slot that holds the same expert; nothing where they hold
+// others.
 std::optional<std::vector<std::int64_t>> slots_of_same(std::span<const double> reference,
                                                        std::span<const double> candidate) {
   if (!std::is_permutation(reference.begin(), reference.end(), candidate.begin(), candidate.end())) return std::nullopt;
@@ -183,7 +184,7 @@ std::optional<Router> RecordedChoices::find_router(const LogicalTensor& choice, 
   return std::nullopt;
 }
 
-// What the router's call has recorded of its groups; null where it has not.
+// Returns what the router's call has recorded of its groups; null where it has not.
 const LogicalTensor* RecordedChoices::groups_beside(const LogicalTensor& scores) const {
   return find_tensor(reference_, scores.id, Kind::kOutput, TensorName(scores.id.name).with_member(":groups"));
 }

@@ -28,8 +28,8 @@ class RecordedChoices {
   // `reroutes` has what is known from elsewhere, sorted by logits and token, and so it is afterwards, each once.
   void report_to(std::vector<Reroute>& reroutes);
 
-  // Both tensors without the tokens of their micro-batch that a router has re-routed, which have other values for that
-  // reason alone; nothing where there is nothing to change.
+  // Returns both tensors without the tokens of their micro-batch that a router has re-routed, which have other values
+  // for that reason alone; nothing where there is nothing to change.
   // - Activations with a row for each token, and their gradients, that are computed after the choice: as [tokens, ..].
   //   Their dimensions but the last are counted as the router's scores count their tokens.
   // - Choices and what has a number for each slot: as [tokens, slots], the candidate's with the reference's experts in
@@ -42,7 +42,7 @@ class RecordedChoices {
   // pass, whether they are outputs, the name without the member, the shape.
   using Call = std::tuple<std::int32_t, std::int32_t, Pass, bool, std::string, Shape>;
   using Batch = std::pair<std::int32_t, std::int32_t>;  // iteration and micro-batch
-  // By token, the reference's slot of the expert in each of the candidate's, where these differ.
+  // Holds, by token, the reference's slot of the expert in each of the candidate's, where these differ.
   using MovedSlots = std::map<std::int64_t, std::vector<std::int64_t>>;
 
   static Call call_of(const LogicalTensor& tensor);
@@ -57,11 +57,11 @@ class RecordedChoices {
   mutable std::map<Batch, std::vector<const LogicalTensor*>> scores_;  // what may be scores; empty until needed
   std::map<Call, std::shared_ptr<const MovedSlots>> choices_;          // those that are proved, and differ
   std::vector<Reroute> found_;
-  // Of a micro-batch of so many tokens.
+  // Holds what was re-routed in a micro-batch of so many tokens.
   struct Rerouted {
-    // Where in the execution each token was re-routed first, ascending.
+    // Says where in the execution each token was re-routed first, ascending.
     std::vector<std::pair<std::uint64_t, std::int64_t>> tokens;
-    // By their number, the first of these, in ascending order of the tokens; made when asked for.
+    // Holds, by their number, the first of these, in ascending order of the tokens; made when asked for.
     mutable std::map<std::size_t, std::shared_ptr<const std::vector<std::int64_t>>> first;
   };
   std::map<std::pair<Batch, std::int64_t>, Rerouted> rerouted_;

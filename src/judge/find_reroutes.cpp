@@ -92,7 +92,7 @@ std::map<std::int64_t, Choice> choices_that_differ(const RoutedTokens& routed) {
     add_rows(*reference, *candidate, &Choice::reference);
     add_rows(*candidate, *reference, &Choice::candidate);
   }
-  // What both chose belongs to a choice among groups.
+  // Experts that both chose belong to a choice among groups.
   const auto add_experts = [&](const LogicalTensor& tensor, ChosenExperts Choice::* side) {
     for (const std::int64_t row : *tensor.rows) {
       const auto choice = choices.find(token_of(tensor, row));

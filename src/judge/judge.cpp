@@ -50,10 +50,10 @@ bool judge_replicas(Finding& finding, const Difference& difference, double allow
   return false;
 }
 
-// What copies of a parameter, of the gradient that its optimizer uses or of its step may differ by: nothing. Ranks that
-// updated their copies by different gradients would hold different models from then on, however near these are to each
-// other; and a copy that was not brought up to date may be nearer than rounding is to the reference. The gradient of
-// one micro-batch is not that far yet: it may still be reduced.
+// Returns what copies of a parameter, of the gradient that its optimizer uses or of its step may differ by: nothing.
+// Ranks that updated their copies by different gradients would hold different models from then on, however near these
+// are to each other; and a copy that was not brought up to date may be nearer than rounding is to the reference. The
+// gradient of one micro-batch is not that far yet: it may still be reduced.
 double allowed_between_copies(const Finding& finding) {
   const bool is_one_value = is_parameter_kind(finding.id.kind) && finding.id.kind != Kind::kParamGrad;
   return is_one_value ? 0 : finding.allowed.value_or(0);

@@ -15,8 +15,8 @@
 
 namespace ttrace {
 
-// How far noise may be from noise. What is allowed has been measured, between runs of one program; another order of
-// summation makes the same kind of noise, of a size that is not quite the same. The correct configurations of
+// Limits how far noise may be from noise. What is allowed has been measured, between runs of one program; another order
+// of summation makes the same kind of noise, of a size that is not quite the same. The correct configurations of
 // tools/laboratory/sweeps differ by at most 0.46 times what is allowed, with norms within 3 % of the reference's.
 inline constexpr double kNoiseSpan = 10;
 
@@ -51,7 +51,7 @@ Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reaso
 // What the other ranks hold is then under a tenth of it in norm.
 std::vector<std::int32_t> ranks_holding(const Difference& difference);
 
-// What the user accepts of what would otherwise be a failure.
+// Says what the user accepts of what would otherwise be a failure.
 struct Acceptance {
   std::span<const Waiver> waivers = {};
   bool excuses = false;  // what overrides and waivers excuse is no reason to doubt the run
@@ -66,14 +66,14 @@ void summarize_findings(std::vector<Finding> findings, Report& report);
 // for the verdict `same`.
 void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findings, Report& report);
 
-// What is known of the optimizers' steps, beside how their tensors compare (step/judge_steps.h).
+// Holds what is known of the optimizers' steps, beside how their tensors compare (step/judge_steps.h).
 struct StepVerdicts {
   std::vector<Finding> findings;  // about wrong steps
   // Updates that are what the run's own gradients and state give, with the reference's options, and parameters that are
   // what the step made. Such a tensor is right if those are that it was computed from.
   std::map<TensorId, std::vector<TensorId>> proved;
-  // Of proved updates that exceed their tolerance, how far one element may jump because its gradient is off by what its
-  // own tolerance allows, in units of the update (src/step/jumps.h).
+  // Holds, for proved updates that exceed their tolerance, how far one element may jump because its gradient is off by
+  // what its own tolerance allows, in units of the update (src/step/jumps.h).
   std::map<TensorId, double> jumps;
 };
 

@@ -31,7 +31,7 @@ void set_order(Finding& finding, const Alignment& reference) {
   if (tensor != nullptr) finding.order = tensor->order;
 }
 
-// Only where a gradient is wrong: it takes a look at all of the reference's.
+// Acts only where a gradient is wrong: it takes a look at all of the reference's.
 void put_in_backward_order(std::vector<Finding>& findings, const Alignment& reference) {
   const auto is_gradient = [](const Finding& finding) {
     return finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
@@ -46,7 +46,7 @@ void put_in_backward_order(std::vector<Finding>& findings, const Alignment& refe
   }
 }
 
-// What a jump of one element does to a statistic of the tensor; `jump` is in units of the tensor.
+// Returns what a jump of one element does to a statistic of the tensor; `jump` is in units of the tensor.
 double jump_in(Statistic statistic, const Difference& difference, double jump) {
   const double norm = std::sqrt(difference.reference_square);
   switch (statistic) {
@@ -228,7 +228,7 @@ double coverage_of(const Alignment& reference, const Matching& matching) {
   return total == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(total);
 }
 
-// Of every floating-point tensor, why it proves nothing, by the worst of its findings; empty: it does.
+// Returns, for every floating-point tensor, why it proves nothing, by the worst of its findings; empty: it does.
 std::map<TensorId, std::string> doubts_of(std::span<const Finding> findings, bool accept_excuses) {
   std::map<TensorId, std::string> doubts;
   for (const Finding& finding : findings) {

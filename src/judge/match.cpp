@@ -27,7 +27,7 @@ std::string_view name_of(Side side) { return side == Side::kReference ? "referen
 
 Side other_than(Side side) { return side == Side::kReference ? Side::kCandidate : Side::kReference; }
 
-// How a side lacks a tensor.
+// Says how a side lacks a tensor.
 enum class Lack : std::uint8_t {
   kMissing,
   kNotSeen,      // it says that it could not record it
@@ -188,7 +188,7 @@ TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
   return keep({keep_rows(*pair.reference, rows), keep_rows(*pair.candidate, rows)}, matching);
 }
 
-// The same for all tensors with a row for each token.
+// Does the same for all tensors with a row for each token.
 TensorPair with_common_tokens(const TensorPair& pair, const RecordedChoices& choices, Matching& matching) {
   auto changed = choices.with_common_tokens(pair);
   if (!changed) return with_common_rows(pair, matching);
@@ -335,7 +335,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
     if (holds(id)) continue;
-    // What an optimizer holds is recorded for the sake of its step, where that needs it, and follows from that.
+    // The state of an optimizer is recorded for the sake of its step, where that needs it, and follows from that.
     if (is_optimizer_state(id.kind)) {
       ++matching.waived;
       continue;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Where in the piece's entry the first element is that it has of this row; nothing where it has none.
+// Returns where in the piece's entry the first element is that it has of this row; nothing where it has none.
 std::optional<std::int64_t> find_row(const Piece& piece, const Shape& shape, std::int64_t row) {
   std::int64_t at = piece.offset;
   for (std::size_t d = shape.size() - 1; d-- > 0; row /= shape[d]) {
@@ -47,8 +47,8 @@ ChosenExperts without(const ChosenExperts& experts, const ChosenExperts& others)
   return rest;
 }
 
-// How far each score must move before the exchanged experts are alike: half of what separates the highest and the
-// lowest of them, whichever side chose which. A candidate that chose higher ones did not choose by the same rule.
+// Returns how far each score must move before the exchanged experts are alike: half of what separates the highest and
+// the lowest of them, whichever side chose which. A candidate that chose higher ones did not choose by the same rule.
 double move_to_exchange(std::span<const double> scores, const Choice& exchanged) {
   double highest = -kNever, lowest = kNever;
   for (const ChosenExperts* experts : {&exchanged.reference, &exchanged.candidate}) {

@@ -1,4 +1,4 @@
-// What a router chose experts by, and how near a choice was to another one.
+// Tells what a router chose experts by, and how near a choice was to another one.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Choice {
 // The experts that only one side chose.
 Choice exchanged_in(const Choice& choice);
 
-// What a call of the reference's router has recorded of its choice.
+// A call of the reference's router, and what it recorded of its choice.
 struct Router {
   const LogicalTensor* scores = nullptr;  // what it chooses by, [.., experts]; null where that was not recorded
   const LogicalTensor* groups = nullptr;  // int64 [3], as in RouterRule; null where it chooses among all experts

@@ -15,15 +15,15 @@
 namespace ttrace {
 
 struct Reroute {
-  // Of the router's output that it chooses by; where none was recorded, of a tensor that the router filled.
+  // Names the router's output that it chooses by; where none was recorded, a tensor that the router filled.
   TensorId logits;
   std::int64_t token = 0;                                          // its dimensions but the last, counted row-major
   std::vector<std::int64_t> reference_experts, candidate_experts;  // experts that the other side did not choose
-  // How far each of the reference's logits of this token must move, relative to their norm, before both choices are
-  // the reference's router's. Where it chooses among all experts, half of what separates the highest and the lowest of
-  // those that were exchanged, whichever side chose which; among groups of experts, what `move_to_choose`
-  // (src/judge/group_choice.h) says of both choices. A candidate that chose higher ones did not choose by the same rule.
-  // Infinity where no move explains the choice.
+  // Says how far each of the reference's logits of this token must move, relative to their norm, before both choices
+  // are the reference's router's. Where it chooses among all experts, half of what separates the highest and the lowest
+  // of those that were exchanged, whichever side chose which; among groups of experts, what `move_to_choose`
+  // (src/judge/group_choice.h) says of both choices. A candidate that chose higher ones did not choose by the same
+  // rule. Infinity where no move explains the choice.
   double shift = 0;
   std::uint64_t order = 0;               // the logits' position in the reference's execution
   std::int64_t tokens = 0, experts = 0;  // numbers of tokens in the micro-batch, and of the router's experts
@@ -32,9 +32,9 @@ struct Reroute {
 // Compares, for every tensor of routed tokens, which rows (tokens) the two sides hold.
 std::vector<Reroute> find_reroutes(const Alignment& reference, const Alignment& candidate);
 
-// Why tokens were re-routed. A tie is near where the shift is at most what the logits are allowed to differ by; without
-// a tolerance only an exact tie counts. Other experts give a token other values, so that a later router of the same
-// micro-batch may send it anywhere: it `follows` from the tie.
+// Says why tokens were re-routed. A tie is near where the shift is at most what the logits are allowed to differ by;
+// without a tolerance only an exact tie counts. Other experts give a token other values, so that a later router of the
+// same micro-batch may send it anywhere: it `follows` from the tie.
 struct ReroutesByCause {
   std::vector<Reroute> near_ties, following;
   std::vector<Reroute> others;  // wrong

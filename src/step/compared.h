@@ -1,4 +1,4 @@
-// What the judges of steps look at: the tensors of both runs in pairs, and what was measured between them.
+// Holds what the judges of steps look at: the tensors of both runs in pairs, and what was measured between them.
 #pragma once
 
 #include <span>

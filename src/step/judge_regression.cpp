@@ -19,7 +19,7 @@ std::string describe_times(double error) {
   return fmt::format("{:.{}f}", 1 + error, std::clamp(digits, 4, 12));
 }
 
-// Of one class of optimizers in one iteration.
+// Judges the updates of one class of optimizers in one iteration.
 class UpdateGroup {
  public:
   struct Member {
@@ -63,7 +63,7 @@ class UpdateGroup {
   double allowed_slope(const UpdateSums& sums) const { return allowed(UpdateMeasure::kTensor, slope_rounding(sums)); }
   double allowed_norm(const UpdateSums& sums) const { return allowed(UpdateMeasure::kNorm, norm_rounding(sums)); }
 
-  // Why nothing that an update could do would be seen.
+  // Says why nothing that an update could do would be seen.
   std::string why_not(const Member& member) const {
     const UpdateSums& sums = member.update->sums;
     if (!member.update->reason.empty()) return member.update->reason;
@@ -84,7 +84,7 @@ class UpdateGroup {
     return false;
   }
 
-  // What is wrong with an update by itself; empty where it is right.
+  // Says what is wrong with an update by itself; empty where it is right.
   std::string objection_to(const Member& member, JudgedRegression& result) const {
     const UpdateSums& sums = member.update->sums;
     double worst = 0;

@@ -18,12 +18,12 @@
 namespace ttrace {
 namespace {
 
-// How far the clip factors of two runs may be apart: the factor follows the norm.
+// Limits how far the clip factors of two runs may be apart: the factor follows the norm.
 constexpr double kClipMargin = 3;
-// What the norm itself rounds, which both runs sum up in an order of their own.
+// The rounding of the norm itself, which both runs sum up in an order of their own.
 constexpr double kNormRounding = 1e-5;
 
-// How far apart the gradients of each iteration are, and which parameters have some.
+// Tells how far apart the gradients of each iteration are, and which parameters have some.
 class GradientDifferences {
  public:
   explicit GradientDifferences(const Compared& compared) : tolerance_(compared.tolerance) {
@@ -45,7 +45,7 @@ class GradientDifferences {
     }
   }
 
-  // Relatively; below 0 where nothing can be said.
+  // Returns how far the clip factors may be apart, relatively; below 0 where nothing can be said.
   double allowed_clip(std::int32_t iteration, const std::string& parameter) const {
     if (!has_gradient_.contains({iteration, parameter})) return -1;
     const auto norm = norms_.find(iteration);
@@ -146,7 +146,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
 struct RightAndWrong {
   std::int64_t right = 0, wrong = 0;
 };
-// By class of optimizer, and the kind that was checked.
+// Counts right and wrong by class of optimizer, and the kind that was checked.
 using StepTally = std::map<std::pair<std::string, Kind>, RightAndWrong>;
 
 std::pair<std::string, Kind> class_of(const StepCheck& check, const Finding& finding) {

@@ -29,11 +29,12 @@ struct JudgedSteps {
   std::vector<std::string> notes;
 };
 
-// Of each of the candidate's parameters, those of the reference that are made of it, where the names are not the same.
+// Lists, for each of the candidate's parameters, those of the reference that are made of it, where the names are not
+// the same.
 using ParameterCounterparts = std::map<std::string, std::vector<std::string>>;
 
-// With `counterparts`, what was compared is in the reference's names, while `candidate` is
-// in its own. `replay` as in `check_steps`, and it throws as that does.
+// With `counterparts`, what was compared is in the reference's names, while `candidate` is in its own. `replay` is as
+// in `check_steps`, and it throws as that does.
 JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candidate, const Compared& compared,
                         const ParameterCounterparts* counterparts = nullptr, const Replay* replay = nullptr);
 

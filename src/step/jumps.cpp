@@ -29,7 +29,8 @@ std::set<TensorId> updates_in_question(const Compared& compared,
   return updates;
 }
 
-// What one element of the gradient may be off by, in units of the gradient. None where its tolerance does not say.
+// Returns what one element of the gradient may be off by, in units of the gradient. None where its tolerance does not
+// say.
 std::optional<double> allowed_of_element(const Difference& gradient, const TensorId& id,
                                          const ToleranceFile& tolerance) {
   const Allowance allowance = allowance_for(tolerance, id);

@@ -14,9 +14,9 @@
 
 namespace ttrace {
 
-// Of each update of `proved` that exceeds its tolerance, or whose parameter does: the largest jump of one element
-// (step/replay.h), in units of the update. The error of the gradient is what its tolerance allows of an element; where
-// that has none, there is no jump. Tolerances must be there.
+// Returns, for each update of `proved` that exceeds its tolerance, or whose parameter does, the largest jump of one
+// element (step/replay.h), in units of the update. The error of the gradient is what its tolerance allows of an
+// element; where that has none, there is no jump. Tolerances must be there.
 std::map<TensorId, double> find_jumps(const AlignedTrace& reference, const Compared& compared,
                                       const std::map<TensorId, std::vector<TensorId>>& proved);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kBatch = 256;  // elements whose numbers lie in the first level cache
 
-// Of a batch of elements: d, q, and the size of d without cancellation.
+// Holds, for a batch of elements, d, q, and the size of d without cancellation.
 struct Moves {
   std::array<double, kBatch> update, decayed, size;
 };

@@ -1,5 +1,5 @@
-// What a step makes of a parameter that is itself bf16 or fp16, to the bit, and how far a recorded one is from that
-// over all elements together.
+// Computes what a step makes of a parameter that is itself bf16 or fp16, to the bit, and how far a recorded one is from
+// that over all elements together.
 //
 // Element by element, such a step shows little: rounding it to the parameter may be more than the step. But rounding
 // has no direction. A step 1 % too small rounds to another neighbour in a few elements, and always to the one that is
@@ -56,7 +56,7 @@ struct MoveSums {
   double square = 0;  // sum of x^2
 
   void add(const MoveSums& other, double weight = 1);
-  // How far X is outside of [low, high], in units of sqrt(square).
+  // Returns how far X is outside of [low, high], in units of sqrt(square).
   double excess() const;
 };
 
@@ -65,10 +65,10 @@ using MovesByArithmetic = std::array<MoveSums, kStepArithmetics.size()>;
 // The arithmetic that gives the step best: whose excess is smallest, of several the one that is nearest to it.
 std::size_t best_of(const MovesByArithmetic& sums);
 
-// Most of `excess` in a right step.
+// The most that `excess` is in a right step.
 inline constexpr double kMostExcess = 7;
 
-// Where the elements of a step are. `gradient` is as recorded: to be clipped.
+// Points to the elements of a step. `gradient` is as recorded: to be clipped.
 struct StepElements {
   std::span<const double> value, gradient, first, second, largest;  // the state before the step
   std::span<const double> delta;                                    // recorded

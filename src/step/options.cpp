@@ -62,7 +62,7 @@ void compare_rules(const UpdateRule& candidate, const UpdateRule& reference, Opt
   if (candidate.weight_decay != 0) words.flag("decoupled weight decay", candidate.decoupled, reference.decoupled);
 }
 
-// Of a class whose rule is not known: the options whose names say what they are.
+// Compares, for a class whose rule is not known, the options whose names say what they are.
 void compare_named(const OptimizerStep& candidate, const OptimizerStep& reference, OptionWords& words) {
   const std::pair<const char*, const char*> names[] = {
       {"lr", "learning rate"},  {"beta1", "beta1"},

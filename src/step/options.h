@@ -11,18 +11,18 @@
 
 namespace ttrace {
 
-// What a rank says of a parameter's step.
+// Holds what a rank says of a parameter's step.
 struct StatedStep {
   std::int32_t rank = 0;
   const OptimizerStep* step = nullptr;
   Dtype parameter = Dtype::kFloat32;  // of the parameter; the value that is updated has another where `master` says so
 };
 
-// Of the value that is updated: the master, or the parameter itself.
+// Returns the dtype of the value that is updated: the master, or the parameter itself.
 Dtype updated_dtype(const StatedStep& stated);
 
-// By iteration and canonical name, what each rank says that has the parameter, or a part of it, in an optimizer; where
-// none has, what each says that has the parameter.
+// Holds, by iteration and canonical name, what each rank says that has the parameter, or a part of it, in an optimizer;
+// where none has, what each says that has the parameter.
 using StatedSteps = std::map<std::pair<std::int32_t, std::string>, std::vector<StatedStep>>;
 StatedSteps stated_steps(const AlignedTrace& aligned);
 

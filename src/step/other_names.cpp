@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-// Those of the parameter; its own name where it has none.
+// Returns the counterparts of the parameter; its own name where it has none.
 std::vector<std::string> names_of(const ParameterCounterparts& counterparts, const std::string& name) {
   const auto found = counterparts.find(name);
   return found == counterparts.end() ? std::vector{name} : found->second;

@@ -20,7 +20,7 @@ constexpr double kAboveRounding = 4;
 constexpr std::int64_t kRegressedTile = 64 << 10;                    // elements that one thread sums up in one go
 constexpr std::uint64_t kRegressedBytes = std::uint64_t{512} << 20;  // that are read before their pages are released
 
-// What one iteration has of a parameter, as indices into the pairs; -1: nothing.
+// Holds what one iteration has of a parameter, as indices into the pairs; -1: nothing.
 struct IterationPairs {
   std::ptrdiff_t main_grad = -1, step_grad = -1, delta = -1, parameter = -1;
 
@@ -65,7 +65,7 @@ struct SideValues {
   std::vector<double> reference, candidate;
 };
 
-// How many elements lie next to each other, in the box and in the tile around it.
+// Returns how many elements lie next to each other, in the box and in the tile around it.
 std::int64_t common_run(const Box& box, const Box& tile) {
   std::int64_t run = 1;
   for (std::size_t d = box.size.size(); d-- > 0;) {

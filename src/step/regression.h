@@ -37,15 +37,15 @@
 
 namespace ttrace {
 
-// What a pair of updates sums up to. `d` is the reference's update, `e` how far the candidate's is from it, `p` the
-// reference's parameter before the step.
+// Holds what a pair of updates sums up to. `d` is the reference's update, `e` how far the candidate's is from it, `p`
+// the reference's parameter before the step.
 struct UpdateSums {
   std::int64_t above = 0;                             // elements in S
   double dd = 0, de = 0, dp = 0, pp = 0, pe = 0;      // over S
   std::int64_t moved_above = 0, still_above = 0;      // in S: d is not 0; of these, those where the candidate's is
   std::int64_t moved = 0, still = 0;                  // of all elements
   double reference_square = 0, candidate_square = 0;  // of all elements
-  // What one element that is rounded to the other neighbour changes: the largest unit in the last place of the value
+  // The change by one element that is rounded to the other neighbour: the largest unit in the last place of the value
   // that is updated, in units of its dtype's epsilon, times |d| in S, times |p| in S, and times |d| of all elements. 0
   // where the parameter was not recorded.
   double d_units = 0, p_units = 0, all_units = 0;

@@ -66,7 +66,7 @@ class BlockReplay {
     if (is_carried_on) carry_value(update);
   }
 
-  // Of each element, what `expect` or `run` computed last.
+  // Returns what `expect` or `run` computed last, for each element.
   const Numbers& expected() const { return block_.expected; }
 
   // Computes one update, and adds what is measured to `tally`. `is_carried_on`: the next one begins with the value that
@@ -122,7 +122,7 @@ class BlockReplay {
     for (std::int64_t i = 0; i < count_; ++i) carried_.size[at(i)] = std::abs(carried_.first[at(i)]);
   }
 
-  // What the arithmetic of the optimizer rounds, relative to the numbers that it adds up: k e.
+  // Returns what the arithmetic of the optimizer rounds, relative to the numbers that it adds up: k e.
   double rounding_of(const RankUpdate& update) const {
     Dtype arithmetic = update.updated;
     for (const StepOperand& state : update.state) {
@@ -132,7 +132,7 @@ class BlockReplay {
     return ((is_narrow(arithmetic) ? 8 : 32) + steps) * Rounding(arithmetic).half_epsilon;
   }
 
-  // How far the value is from the one that is updated, relative to it, where only the parameter is known.
+  // Returns how far the value is from the one that is updated, relative to it, where only the parameter is known.
   static double doubt_of_value(const RankUpdate& update) {
     return update.source == BeforeStep::kRounded ? epsilon_of(update.before.entry->dtype) / 2 : 0;
   }

@@ -11,7 +11,7 @@
 
 namespace ttrace {
 
-// How far errors of an update may go, in units of the bound (step/step.h).
+// Limits how far errors of an update may go, in units of the bound (step/step.h).
 inline constexpr double kStepMargin = 2;
 
 // The element whose error is largest, in units of what rounding explains.
@@ -21,7 +21,7 @@ struct WorstUpdate {
   double recorded = 0, expected = 0;
 };
 
-// What was measured of one update. Tallies of the parts of a tensor add up in the order of its elements.
+// Holds what was measured of one update. Tallies of the parts of a tensor add up in the order of its elements.
 struct UpdateTally {
   std::int64_t wrong = 0;           // elements
   std::int64_t wrong_and_zero = 0;  // ... that were not updated at all
@@ -41,7 +41,7 @@ struct StepFit {
   bool explains = false;  // the elements are that, within what rounding explains
 };
 
-// What is wrong with one update, element by element.
+// Tells what is wrong with one update, element by element.
 struct UpdateDetail {
   std::vector<std::uint8_t> wrong, wrong_copy;  // one for each element of the rank's part
   StepFit fit;
@@ -63,9 +63,9 @@ std::uint64_t bytes_of(const ParameterSeries& series);
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
                                 std::size_t detailed = 0, UpdateDetail* detail = nullptr, double factor = 1);
 
-// How far the update at `jumping` moves in one element, at most, if that element's gradient is off by `gradient_error`,
-// up or down, in all iterations of the series: where it is about as small as Adam's eps, or as the error, by more than
-// the error's share of the gradient. What a recorded state was made of is taken as it is.
+// Returns how far the update at `jumping` moves in one element, at most, if that element's gradient is off by
+// `gradient_error`, up or down, in all iterations of the series: where it is about as small as Adam's eps, or as the
+// error, by more than the error's share of the gradient. What a recorded state was made of is taken as it is.
 double largest_jump(const ParameterSeries& series, std::size_t jumping, double gradient_error);
 
 }  // namespace ttrace

@@ -26,7 +26,8 @@ struct Rounding {
     return std::max(power, smallest_normal) * half_epsilon;
   }
 
-  // `value`, finite, to the nearest number of a dtype narrower than fp32; of two the even one. None is too large.
+  // Rounds `value`, finite, to the nearest number of a dtype narrower than fp32; of two the even one. None is too
+  // large.
   double rounded(double value) const {
     // Added to a number whose last place is that of the dtype at `value`.
     const double large = half_ulp(std::abs(value)) * 0x1.8p53;

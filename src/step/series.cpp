@@ -9,7 +9,7 @@
 namespace ttrace {
 namespace {
 
-// What one rank recorded of a parameter in one iteration.
+// Holds what one rank recorded of a parameter in one iteration.
 struct RecordedUpdate {
   std::array<const Entry*, kKindLast + 1> entries{};
   const OptimizerStep* step = nullptr;

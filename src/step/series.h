@@ -1,4 +1,5 @@
-// What a rank recorded of one parameter's updates, iteration by iteration, and how far they can be computed again.
+// Finds what a rank recorded of one parameter's updates, iteration by iteration, and how far they can be computed
+// again.
 #pragma once
 
 #include <array>
@@ -33,7 +34,8 @@ struct RankUpdate {
   std::int32_t iteration = 0;
   const OptimizerStep* step = nullptr;  // null: none was recorded
   StepOperand delta;
-  // Why it cannot be computed again. The rest has no meaning then, but for `step`, `delta` and what says of the value.
+  // Says why it cannot be computed again. The rest has no meaning then, but for `step`, `delta` and what says of the
+  // value.
   std::string reason;
   bool has_value = false;  // the value that is updated is known, and with it what the copy must be
   UpdateRule rule{};

@@ -16,7 +16,7 @@ double capped(double value) { return std::isfinite(value) ? std::min(std::abs(va
 
 constexpr double kFewElements = 4;
 
-// Of few elements.
+// Returns what few elements round, relative to `whole`.
 double rounding_of(double units, double whole) { return whole == 0 ? 0 : kFewElements * units / whole; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the updates of a class of optimizers, in one iteration, have of the reference's.
+// Measures what the updates of a class of optimizers, in one iteration, have of the reference's.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-// How far the updates of several tensors, together, are from the reference's.
+// Tells how far the updates of several tensors, together, are from the reference's.
 struct PooledSlope {
   std::int64_t tensors = 0;  // with enough elements above rounding
   UpdateSums total;          // of these
@@ -21,12 +21,12 @@ struct PooledSlope {
 };
 PooledSlope pool(std::span<const UpdateSums* const> updates);
 
-// What a run measured of a class and an iteration, one number for each UpdateMeasure, as a sample of a tolerance: from
-// 0 to 1.
+// Returns what a run measured of a class and an iteration, one number for each UpdateMeasure, as a sample of a
+// tolerance: from 0 to 1.
 std::array<double, kUpdateMeasures.size()> sample_of(std::span<const UpdateSums* const> updates);
 
-// How far what the parameters round may move the slope of these sums, their decay, and the ratio of the norms. Their
-// units are those of the dtype.
+// These return how far what the parameters round may move the slope of these sums, their decay, and the ratio of the
+// norms. Their units are those of the dtype.
 double slope_rounding(const UpdateSums& sums);
 double decay_rounding(const UpdateSums& sums);
 double norm_rounding(const UpdateSums& sums);
@@ -37,7 +37,8 @@ double norm_error(const UpdateSums& sums);         // |d'| / |d| - 1
 double share_still_above(const UpdateSums& sums);  // 0 where nothing moved
 double share_still(const UpdateSums& sums);
 
-// By iteration and canonical name, the class of the optimizer that the run says has stepped; "" where it does not say.
+// Holds, by iteration and canonical name, the class of the optimizer that the run says has stepped; "" where it does
+// not say.
 using OptimizerNames = std::map<std::pair<std::int32_t, std::string>, std::string>;
 OptimizerNames optimizer_names(const AlignedTrace& aligned);
 

@@ -45,8 +45,8 @@ struct StepCheck {
   // One for each param_delta: `pass`, `fail` (step-differs) or `untrusted` (not-checkable: the message says why), and
   // one for each param_after that could be checked: `pass` or `fail` (copy-differs).
   std::vector<Finding> findings;
-  // Of each right param_delta, what it was computed from; of each right param_after, the updates, and the value that
-  // they were added to.
+  // Holds, for each right param_delta, what it was computed from; for each right param_after, the updates, and the
+  // value that they were added to.
   std::map<TensorId, std::vector<TensorId>> rests_on;
   std::map<TensorId, std::string> optimizers;  // of each param_delta: the class that made it
   std::map<TensorId, std::string> unchecked;   // of each param_delta that was not checked: why

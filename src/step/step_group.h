@@ -16,8 +16,8 @@ class StepGroup {
   // The ranks' parts of the update of `tensor`, which are right in each element. Both must outlive the group.
   void add(const LogicalTensor& tensor, std::span<const WrongPart> parts);
 
-  // What is wrong, by the update that it is said of. What is wrong over all tensors is said of those that show it, or
-  // of the one that shows most.
+  // Returns what is wrong, by the update that it is said of. What is wrong over all tensors is said of those that show
+  // it, or of the one that shows most.
   std::map<TensorId, std::string> judge() const;
 
  private:

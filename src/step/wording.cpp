@@ -21,7 +21,7 @@ struct Marks {
   explicit Marks(const Shape& shape)
       : wrong(static_cast<std::size_t>(element_count(shape))), low(shape), high(shape.size(), 0) {}
 
-  // Whether they fill that box.
+  // Tells whether they fill that box.
   bool is_box() const {
     std::int64_t elements = 1;
     for (std::size_t d = 0; d < low.size(); ++d) elements *= high[d] - low[d];
@@ -68,7 +68,7 @@ std::string describe_box(const Box& box, const Shape& shape) {
   return fmt::format("{}s {}-{}", unit, box.start[0], box.start[0] + box.size[0] - 1);
 }
 
-// Which elements are wrong: `rows 128-255`, `every element`, `3 of 64 elements, in rows 0-9`.
+// Says which elements are wrong: `rows 128-255`, `every element`, `3 of 64 elements, in rows 0-9`.
 std::string describe_marks(const Marks& marks, const Shape& shape) {
   const std::int64_t elements = element_count(shape);
   if (marks.count == elements) return elements == 1 ? "the element" : "every element";
@@ -119,7 +119,7 @@ UpdateTally total_of(std::span<const WrongPart> parts) {
   return total;
 }
 
-// What the wrong elements are instead; empty where nothing known explains them.
+// Says what the wrong elements are instead; empty where nothing known explains them.
 std::string describe_fit(const StepFit& fit, const UpdateRule& rule) {
   if (!fit.explains || rule.lr == 0) return "";
   const double factor = fit.lr / rule.lr;

@@ -23,7 +23,7 @@ struct WrongPart {
 // are of one update, not empty, by rank. Reads the parts again where `look_closely`.
 std::string describe_wrong_update(const LogicalTensor& tensor, std::span<const WrongPart> parts, bool look_closely);
 
-// The same of what was copied to the parameter; `tensor` is the param_delta of the step.
+// Says the same of what was copied to the parameter; `tensor` is the param_delta of the step.
 std::string describe_wrong_copy(const LogicalTensor& tensor, std::span<const WrongPart> parts, bool look_closely);
 
 }  // namespace ttrace

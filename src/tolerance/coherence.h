@@ -21,18 +21,18 @@ using ToleranceKey = std::pair<Kind, std::string>;
 // them.
 bool is_gradient_norm(const ToleranceKey& key);
 
-// By how much one tensor is the reference's multiple (`Difference::scale_err`).
+// Tells by how much one tensor is the reference's multiple (`Difference::scale_err`).
 struct TensorScale {
   TensorId id;
   double scale = 0;
 };
 
-// Of a tensor, how much its scale differs from that of the others of its kind in its layer.
+// Tells how much a tensor's scale differs from that of the others of its kind in its layer.
 struct Contrast {
   std::size_t tensor = 0;  // its place among those given
   double value = 0;
 };
-// By group: the tensors of a kind whose names differ in numbers, with '#' for each number.
+// Lists contrasts by group: the tensors of a kind whose names differ in numbers, with '#' for each number.
 using Contrasts = std::map<ToleranceKey, std::vector<Contrast>>;
 
 // Returns the contrasts of the tensors that have one: outputs, inputs, and gradients but the optimizer's, of a layer in
@@ -40,7 +40,7 @@ using Contrasts = std::map<ToleranceKey, std::vector<Contrast>>;
 inline constexpr std::size_t kLeastGroups = 4;
 Contrasts contrasts_of(std::span<const TensorScale> tensors);
 
-// What the mean contrast of a group may be.
+// Says what the mean contrast of a group may be.
 struct CoherenceTolerance {
   std::vector<double> samples;  // of each perturbed run, the mean over the group; signed
   double spread = 0;            // root mean square of a contrast
@@ -52,8 +52,8 @@ struct CoherenceTolerance {
 };
 using CoherenceTolerances = std::map<ToleranceKey, CoherenceTolerance>;
 
-// What the mean of the contrasts may be, in magnitude; and that of as many as the perturbed runs had, and no larger
-// scatter, which is `allowed`.
+// Returns what the mean of the contrasts may be, in magnitude; and that of as many as the perturbed runs had, and no
+// larger scatter, which is `allowed`.
 double allowed_for(const CoherenceTolerance& tolerance, std::span<const Contrast> contrasts);
 double allowed_for(const CoherenceTolerance& tolerance);
 

@@ -1,5 +1,5 @@
-// What a tensor may differ by where nobody ran the reference again (`-t default`). The estimate of estimate.cpp asks
-// the network; here it is replaced by what a rounding analysis says of any network, which knows no conditioning.
+// Says what a tensor may differ by where nobody ran the reference again (`-t default`). The estimate of estimate.cpp
+// asks the network; here it is replaced by what a rounding analysis says of any network, which knows no conditioning.
 //
 // Rounding errors of a long computation behave as independent ones of mean zero, so that k of them add up as sqrt(k),
 // not k, with high probability (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci.
@@ -74,7 +74,7 @@ namespace {
 
 using Batch = std::pair<std::int32_t, std::int32_t>;  // iteration and micro-batch
 
-// Where the reference's results lie in its order of execution.
+// Tells where the reference's results lie in its order of execution.
 class Depths {
  public:
   explicit Depths(const Alignment& reference) {
@@ -100,7 +100,7 @@ class Depths {
 
   double whole() const { return std::max(1.0, whole_); }
 
-  // Of an activation.
+  // Returns the depth of an activation.
   double forward(const LogicalTensor& tensor) const {
     const auto found = results_.find({tensor.id.iteration, tensor.id.microbatch});
     if (found == results_.end()) return whole();
@@ -109,7 +109,7 @@ class Depths {
     return each_ * static_cast<double>(before + 1);
   }
 
-  // Of a gradient: the forward, and the way back to its module, or the one around it that is known.
+  // Returns the depth of a gradient: the forward, and the way back to its module, or the one around it that is known.
   double backward(const TensorId& id) const {
     for (std::string_view path = TensorName(id.name).path;; path = owner_of(path)) {
       const auto found = of_module_.find(std::string(path));
@@ -125,7 +125,7 @@ class Depths {
   double whole_ = 1;                                            // of a forward
 };
 
-// How many units a tensor may be off by, before the margin; nothing where it is a matter of signs.
+// Returns how many units a tensor may be off by, before the margin; nothing where it is a matter of signs.
 std::optional<double> units_of(const LogicalTensor& tensor, const Depths& depths) {
   switch (tensor.id.kind) {
     case Kind::kInput:
@@ -169,7 +169,7 @@ void require_one_iteration(const Alignment& reference) {
 }
 
 Tolerance default_for(const LogicalTensor& tensor, Dtype compute, std::int64_t terms, const Depths& depths) {
-  // What is stored in less than it was computed in was rounded to that.
+  // A tensor that is stored in less than it was computed in was rounded to that.
   const Dtype coarser = epsilon_of(tensor.dtype) > epsilon_of(compute) ? tensor.dtype : compute;
   const double unit = rounding_of_sums(coarser, kDefaultMargin, terms);
   Tolerance tolerance;
@@ -184,10 +184,11 @@ Tolerance default_for(const LogicalTensor& tensor, Dtype compute, std::int64_t t
   return tolerance;
 }
 
-// Of the reference's tensors, the sum of their squares.
+// Holds, for each of the reference's tensors, the sum of its squares.
 using SquareNorms = std::map<TensorId, double>;
 
-// The same of the gradients of all results of a module, by its path: in one micro-batch, and (kNoMicrobatch) in all.
+// Holds the same of the gradients of all results of a module, by its path: in one micro-batch, and (kNoMicrobatch) in
+// all.
 using TermNorms = std::map<std::tuple<std::int32_t, std::int32_t, std::string>, double>;
 
 TermNorms squares_of_terms(const SquareNorms& squares) {
@@ -202,7 +203,7 @@ TermNorms squares_of_terms(const SquareNorms& squares) {
   return terms;
 }
 
-// What is added to the floor.
+// Returns what is added to the floor.
 double widening_of(const LogicalTensor& tensor, const SquareNorms& squares, const TermNorms& terms, double floor) {
   const TensorId& id = tensor.id;
   const double square = squares.at(id);

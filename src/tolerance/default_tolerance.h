@@ -12,7 +12,7 @@
 
 namespace ttrace {
 
-// What `check -t default` is given in place of a file's name.
+// The word that `check -t default` is given in place of a file's name.
 inline constexpr std::string_view kDefaultTolerance = "default";
 
 // allowed = kUnmeasuredMargin * unit * sqrt(depth)

@@ -1,4 +1,4 @@
-// Why a perturbed run says what a correct distributed run may differ by (TTrace, section 5).
+// Explains why a perturbed run says what a correct distributed run may differ by (TTrace, section 5).
 //
 // A distributed program computes the same function as the reference in another order: it splits sums,
 // adds partial results in other places, rounds in other places. Each step adds a relative error of the
@@ -59,7 +59,7 @@ namespace {
 // Returns the run's rel_err, as a number that a file can hold. A tensor that is zero, or finite, in the reference and
 // not so in the perturbed run responds without bound; 1 stands for that, since with a tolerance of 1 any value passes.
 double response_of(const Difference& difference) {
-  // What was estimated from sketches may be larger than it seems.
+  // A difference that was estimated from sketches may be larger than it seems.
   const double rel_err = difference.rel_err() * (difference.sketch ? difference.sketch->widening : 1);
   const bool bounded = std::isfinite(rel_err) && difference.nonfinite_mismatch == 0;
   return bounded ? rel_err : 1.0;

@@ -33,7 +33,7 @@ struct EstimateOptions {
   Estimator estimator = kDefaultEstimator;  // what the runs perturbed
 };
 
-// How far a sum that the reference recorded is from the exact one: rel_err, |scale| and element of Difference.
+// Tells how far a sum that the reference recorded is from the exact one: rel_err, |scale| and element of Difference.
 struct OwnRounding {
   double norm = 0, scale = 0, element = 0;
 };

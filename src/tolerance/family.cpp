@@ -51,7 +51,7 @@ struct Response {
 };
 using RunResponses = std::map<ToleranceKey, Response>;
 
-// How many times as far as the `others` runs one run may move a tensor.
+// Returns how many times as far as the `others` runs one run may move a tensor.
 double tensor_span(std::int64_t elements, std::size_t others) {
   if (elements > kFewElements) return kTensorSpan;
   const auto free = static_cast<double>(std::max<std::int64_t>(elements - 1, 1));
@@ -194,7 +194,7 @@ RunResponses largest_but(const std::vector<RunResponses>& runs, std::size_t left
   return largest;
 }
 
-// How many times as far from the reference as from its like; from what is equal to the last bit, endlessly.
+// Returns how many times as far it is from the reference as from its like; infinity from what is equal to the last bit.
 double times_as_far(double from_reference, double from_like) {
   return from_reference == 0 ? 0 : from_reference / from_like;
 }

@@ -73,8 +73,8 @@ double rms_of(const Difference& difference) {
   return std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
 }
 
-// How far the largest element may have jumped. Of sketches no element is known: its update may have turned its sign,
-// which moves it by `turn`, and its difference is no more than that of a cell.
+// Returns how far the largest element may have jumped. Of sketches no element is known: its update may have turned its
+// sign, which moves it by `turn`, and its difference is no more than that of a cell.
 double largest_error(const Difference& difference, double turn) {
   if (!difference.sketch) return difference.max_abs;
   const SketchMeasure& sketch = *difference.sketch;

@@ -26,7 +26,7 @@ double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms);
 // The epsilon of the dtype that values with this epsilon are added up in: fp32, or theirs where that is wider.
 double summing_epsilon(double epsilon);
 
-// What the gradients of an iteration have that their norm depends on.
+// Holds what the gradients of an iteration have that their norm depends on.
 class GradientSizes {
  public:
   void add(std::int64_t elements);

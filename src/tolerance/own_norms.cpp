@@ -1,7 +1,8 @@
-// What the norm of all gradients is off by in the reference itself. PyTorch adds up the squares of a parameter's
-// gradient one after the other in fp32, in lanes, and the norm of 524,288 normal numbers comes out 4e-6 too small in
-// every run; a program that has q, k and v in one parameter, or half of each on a rank, adds up others. The trace holds
-// what is added up, the gradients that the optimizer uses, and comparing runs has added up their squares in fp64.
+// Measures what the norm of all gradients is off by in the reference itself. PyTorch adds up the squares of a
+// parameter's gradient one after the other in fp32, in lanes, and the norm of 524,288 normal numbers comes out 4e-6 too
+// small in every run; a program that has q, k and v in one parameter, or half of each on a rank, adds up others. The
+// trace holds what is added up, the gradients that the optimizer uses, and comparing runs has added up their squares in
+// fp64.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -29,7 +29,7 @@
 namespace ttrace {
 namespace {
 
-// What is farther off than this share of the gradient is no rounding.
+// An error that is larger than this share of the gradient is no rounding.
 constexpr double kNoRounding = 0.25;
 
 // A module whose parameters are vectors as wide as its output, in one micro-batch.
@@ -82,7 +82,7 @@ Sums add_up(const Affine& module, std::string_view last, std::int64_t width, Dty
   return sums;
 }
 
-// What `exact` differs by from what was recorded; absent where that is no rounding.
+// Returns what `exact` differs by from what was recorded; absent where that is no rounding.
 std::optional<OwnRounding> rounding_between(const Values& recorded, const Values& exact, double most) {
   double square = 0, along = 0, differs = 0, largest = 0;
   for (std::size_t i = 0; i < recorded.size(); ++i) {
@@ -99,14 +99,14 @@ std::optional<OwnRounding> rounding_between(const Values& recorded, const Values
 }
 bool is_sketched(const LogicalTensor* tensor) { return tensor != nullptr && tensor->sketched; }
 
-// What sums of terms that are not known may be rounded by, `most` of their norm: of so many elements the largest has
-// five times the root mean square with a probability of one in a million.
+// Returns what sums of terms that are not known may be rounded by, `most` of their norm: of so many elements the
+// largest has five times the root mean square with a probability of one in a million.
 OwnRounding largest_rounding(double most) {
   constexpr double kLargest = 5;
   return OwnRounding{most, most, kLargest * most};
 }
 
-// What the gradient of a micro-batch was rounded by; absent where the trace does not say.
+// Returns what the gradient of a micro-batch was rounded by; absent where the trace does not say.
 std::optional<OwnRounding> own_rounding(const Alignment& alignment, const LogicalTensor& gradient) {
   const std::string_view last = last_component(gradient.id.name);
   if (gradient.id.kind != Kind::kParamGrad || gradient.shape.size() != 1 || !is_floating(gradient.dtype)) return {};

@@ -42,7 +42,7 @@ double fisher_tail(double x, double numerator, double denominator) {
   return incomplete_beta(denominator / (denominator + numerator * x), denominator / 2, numerator / 2);
 }
 
-// Where `tail`, which falls, is `p`.
+// Returns where `tail`, which falls, is `p`.
 template <typename Tail>
 double find(double p, const Tail& tail) {
   double low = 1e-12, high = 1;

@@ -70,7 +70,7 @@ std::vector<std::string> unmoved_branches(const std::map<ToleranceKey, Movement>
 std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options) {
   const std::map<ToleranceKey, Movement> movements = collect_movements(perturbed);
   const std::string remedy = options.estimator == Estimator::kInput ? "; --estimator modules perturbs it too" : "";
-  // What such a tensor may differ by.
+  // Says what such a tensor may differ by.
   const std::string steps =
       fmt::format("{:.2g} rounding steps of {}",
                   options.margin * rounding_of_sums(options.compute_dtype, options.margin, most_terms(perturbed[0])) /

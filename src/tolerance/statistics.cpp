@@ -81,7 +81,7 @@ bool is_measured(Statistic statistic, const Difference& difference) {
 
 using StatisticKey = std::pair<ToleranceKey, Statistic>;
 
-// As `response_of` of estimate.cpp: a number that a file can hold.
+// Returns a number that a file can hold, as `response_of` of estimate.cpp does.
 double bounded(double value) { return std::isfinite(value) ? value : 1; }
 
 double value_of(Statistic statistic, const Difference& difference) {
@@ -116,15 +116,15 @@ struct Pool {
     largest = std::max(largest, other.largest);
     count += other.count;
   }
-  // How large a response is: as the scale's spread, and as the largest of the others. A root mean square is no larger
-  // than the largest, but for rounding, where all are equal.
+  // Returns how large a response is: as the scale's spread, and as the largest of the others. A root mean square is no
+  // larger than the largest, but for rounding, where all are equal.
   double size(Statistic statistic) const {
     if (statistic != Statistic::kScale) return largest;
     return count == 0 ? 0 : std::min(largest, std::sqrt(squares / static_cast<double>(count)));
   }
 };
 
-// What some runs say of one tensor.
+// Holds what some runs say of one tensor.
 struct StatisticResponses {
   std::vector<double> by_run;  // the one of the largest magnitude
   Pool pool;
@@ -152,7 +152,7 @@ std::map<StatisticKey, StatisticResponses> statistic_responses_of(std::span<cons
   return all;
 }
 
-// What a floor is made of: the largest over a tensor's micro-batches and iterations.
+// Holds what a floor is made of: the largest over a tensor's micro-batches and iterations.
 struct Roundings {
   double unit = 0, element = 0;  // of an element, in root mean square, and of the largest
 };
@@ -177,7 +177,7 @@ std::map<ToleranceKey, Roundings> roundings_of(const RunDifferences& run, const 
   return all;
 }
 
-// What other than chance and the margin's structure decides of a tensor.
+// Holds what decides a tensor's floors, other than chance and the margin's structure.
 struct Floors {
   Roundings rounding;
   double jump = 0;  // of an optimizer's step
@@ -254,9 +254,9 @@ double factor_of(Statistic statistic, std::int64_t responses, double margin) {
 
 namespace {
 
-// Of sketches, what a cell may differ by where the perturbed runs were recorded whole. One whose rows, or elements, are
-// all as far off as each may be is so far off: nothing else of a cell was measured. In units of a cell of the
-// reference's root mean square, a cell has cell_rows rows of `width` elements, or parts of them.
+// Returns, for sketches, what a cell may differ by where the perturbed runs were recorded whole. A cell whose rows, or
+// elements, are all as far off as each may be is so far off: nothing else of a cell was measured. In units of a cell of
+// the reference's root mean square, a cell has cell_rows rows of `width` elements, or parts of them.
 std::optional<JudgedStatistic> measure_cell(const Difference& difference, const Tolerance& tolerance) {
   if (!difference.sketch || tolerance.statistics.contains(Statistic::kCell)) return std::nullopt;
   const SketchMeasure& sketch = *difference.sketch;

@@ -19,7 +19,7 @@
 
 namespace ttrace {
 
-// What a statistic beside the norm may be. src/tolerance/statistics.cpp has the rules.
+// Says what a statistic beside the norm may be. src/tolerance/statistics.cpp has the rules.
 struct StatisticTolerance {
   std::vector<double> samples;  // of each perturbed run, that of the largest magnitude; signed where it is the scale
   std::optional<double> rerun;  // the same of the unperturbed rerun
@@ -82,7 +82,7 @@ double factor_of(Statistic statistic, std::int64_t responses, double margin);
 // Holds the statistics beside the norm against `tolerance`, in the order of their enumerators.
 std::vector<JudgedStatistic> measure_statistics(const Difference& difference, const Tolerance& tolerance);
 
-// What a tensor may differ by, and where that comes from.
+// Says what a tensor may differ by, and where that comes from.
 struct Allowance {
   std::optional<double> allowed;           // the last override that matches, or else the tensor's own entry; or neither
   std::optional<double> estimated;         // the tensor's own entry, whatever the overrides say
@@ -97,7 +97,7 @@ std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id)
 // rewritten. Such tolerances say nothing about the comparison.
 void require_fits(const ToleranceFile& file, const Trace& reference, const std::string& digest, const Trace& candidate);
 
-// What the reference holds of one kind and name.
+// Describes what the reference holds of one kind and name.
 struct StoredTensor {
   Dtype dtype = Dtype::kFloat32;        // of several tensors of the name, the coarsest
   std::int64_t elements = 0, rows = 0;  // ... the fewest

@@ -1,5 +1,5 @@
-// How far the updates of correct runs are from being the reference's: what an optimizer whose rule is not known is held
-// to (step/regression.h).
+// Says how far the updates of correct runs are from being the reference's: what an optimizer whose rule is not known is
+// held to (step/regression.h).
 #pragma once
 
 #include <algorithm>
@@ -24,15 +24,15 @@ enum class UpdateMeasure : std::uint8_t {
 inline constexpr std::array<std::string_view, 6> kUpdateMeasures = {"pool", "tensor",      "decay",
                                                                     "norm", "still_above", "still"};
 
-// Of one measure, a number for each perturbed run, and then one for the rerun where there is one. They are from 0 to 1:
-// 1 stands for all that is more, and where there was nothing to measure.
+// Holds, for one measure, a number for each perturbed run, and then one for the rerun where there is one. They are from
+// 0 to 1: 1 stands for all that is more, and where there was nothing to measure.
 using UpdateSamples = std::vector<double>;
 using UpdateTolerance = std::array<UpdateSamples, kUpdateMeasures.size()>;
 
-// By the optimizer's class, as the reference names it ("" where it says nothing), and iteration.
+// Holds tolerances by the optimizer's class, as the reference names it ("" where it says nothing), and iteration.
 using UpdateTolerances = std::map<std::pair<std::string, std::int32_t>, UpdateTolerance>;
 
-// What a measure may be: a margin times the largest sample, or its least.
+// Returns what a measure may be: a margin times the largest sample, or its least.
 // - A slope or a decay of all tensors is one number a run, and its standard error is that of few tensors where few have
 //   most of it: ten times, which Student's t with 5 degrees of freedom exceeds once in 10,000.
 // - The slope, or the norm, of a tensor is the worst of many, and in a small one a matter of few elements: five times.
