@@ -13,7 +13,7 @@ namespace ttrace {
 // Converts to any member of an aggregate, to count them.
 struct AnyMember {
   template <class T>
-  operator T() const;
+  operator T() const;  // NOLINT(misc-explicit-constructor): an aggregate is made of it
 };
 
 template <class T, std::size_t... I>

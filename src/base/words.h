@@ -30,7 +30,9 @@ consteval bool is_enumerator() {
   return std::string_view(__PRETTY_FUNCTION__).find("= (") == std::string_view::npos;
 }
 
-// True where the table has a word for every enumerator, in their order.
+// True where the table has a word for every enumerator, in their order. Clang's tree has parentheses around a template
+// argument that is a reference.
+// NOLINTBEGIN(readability-redundant-parentheses)
 template <const auto& table>
 consteval bool has_every_enumerator() {
   using Enum = decltype(table.front().value);
@@ -41,6 +43,7 @@ consteval bool has_every_enumerator() {
   }
   return !is_enumerator<static_cast<Enum>(first - 1)>() && !is_enumerator<static_cast<Enum>(first + table.size())>();
 }
+// NOLINTEND(readability-redundant-parentheses)
 
 // Returns the word of `value` in a table that has every enumerator.
 template <typename Enum>
