@@ -1,4 +1,4 @@
-"""Prints the slowest tests of runs of ctest, and how many passed: durations.py JUNIT..."""
+"""Prints the slowest tests of runs of ctest, and how many passed: durations.py DIRECTORY, with a JUnit file of each."""
 
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -8,7 +8,8 @@ SHOWN = 10
 
 
 def main() -> None:
-    cases = [(path.stem, case) for path in map(Path, sys.argv[1:]) for case in ElementTree.parse(path).iter("testcase")]
+    runs = sorted(Path(sys.argv[1]).glob("*.xml"))
+    cases = [(path.stem, case) for path in runs for case in ElementTree.parse(path).iter("testcase")]
     print(f"the {SHOWN} slowest of {len(cases)} tests:")
     for run, case in sorted(cases, key=lambda one: -float(one[1].get("time", 0)))[:SHOWN]:
         print(f"{float(case.get('time', 0)):7.1f} s  {run}: {case.get('name')}")

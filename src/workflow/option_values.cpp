@@ -46,8 +46,10 @@ Words words_of_set(const Options& options) {
   Words words;
   for (const Value& value : set_values_of(options)) {
     const std::string name = first_name_of(value.option);
-    if (*value.option.type == '\0') words.push_back(name);
-    if (*value.option.type == '\0') continue;
+    if (*value.option.type == '\0') {  // a flag
+      words.push_back(name);
+      continue;
+    }
     for (const std::string& text : value.texts) words.insert(words.end(), {name, text});
   }
   return words;
