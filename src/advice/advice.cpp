@@ -37,6 +37,9 @@ bool has_broken_ranks(const Report& report) {
 
 void add_advice(const Situation& situation, Report& report) {
   report.advice.all_findings = situation.check + " --all";
+  if (report.verdict() == RunVerdict::kCouldNotLook) {
+    if (auto step = lacks_placement(report, situation)) report.advice.next = std::move(step->next);
+  }
   if (report.verdict() != RunVerdict::kDifferent) return;
   Step step = first_step(kLacks, report, situation);
   if (has_broken_ranks(report)) {

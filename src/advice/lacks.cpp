@@ -33,6 +33,11 @@ std::string other_parameter(const Alignment& candidate, const Report& report) {
   return "";
 }
 
+std::string draft_command(const Report& report) {
+  return fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(report.runs.candidate),
+                     shell_word(report.runs.reference));
+}
+
 }  // namespace
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {
@@ -48,8 +53,15 @@ std::optional<Step> lacks_annotations(const Report& report, const Situation& sit
       fmt::format("no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their "
                   "shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
                   situation.candidate.trace->world_size, count_wrong(report), count_tensors(report), or_else),
-      fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(report.runs.candidate),
-                  shell_word(report.runs.reference))};
+      draft_command(report)};
+}
+
+std::optional<Step> lacks_placement(const Report& report, const Situation& /*situation*/) {
+  const bool is_guessed = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.reason == Reason::kGuessedPlacement;
+  });
+  if (!is_guessed) return std::nullopt;
+  return Step{std::nullopt, draft_command(report)};
 }
 
 std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation) {

@@ -234,6 +234,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
   for (const AxisUse& use : group.placement->uses) {
     if (use.deduced) tensor.deduced.push_back(as_written(use));
   }
+  tensor.guessed = group.placement->guessed;
   tensor.doubt = group.placement->doubt;
   tensor.factoring = factoring;
   tensor.pieces = [grid = std::make_shared<const ShardGrid>(std::move(grid))] { return make_pieces(*grid); };
@@ -271,10 +272,11 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
 }  // namespace
 
 Assembly assemble(Group group, const AssemblyContext& context) {
-  const std::string doubt = group.placement->doubt;
+  const TensorPlacement& placement = *group.placement;
   Assembly assembly = assemble_shards(std::move(group), context);
   for (Finding& finding : assembly.findings) {
-    if (!doubt.empty()) finding.message += "; " + doubt;
+    finding.guessed = placement.guessed;
+    if (!placement.doubt.empty()) finding.message += "; " + placement.doubt;
   }
   return assembly;
 }

@@ -47,9 +47,9 @@ const Shape* reference_shape(const ModelLayout& layout, TensorId id) {
 }
 
 // The placement with the open axes as assigned. Of the axes of one dimension those that are given come last, innermost:
-// they are of the model, while an open one beside them is a slice of the batch.
+// they are of the model, while an open one beside them is a slice of the batch. `slice_layout` is the layout of slices.
 TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>& open, const Assignment& assignment,
-                       const std::string& slice_layout) {
+                       const Layout* slice_layout) {
   TensorPlacement placement = given;
   std::vector<AxisUse> uses;
   for (std::size_t i = 0; i < open.size(); ++i) {
@@ -61,7 +61,7 @@ TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>
     use.dim = assignment[i];
     use.split.size = open[i].size;
     use.split.axis = open[i].name;
-    if (open[i].slices) use.split.layout = find_layout(slice_layout);
+    if (open[i].slices) use.split.layout = slice_layout;
     uses.push_back(std::move(use));
   }
   placement.uses.insert(placement.uses.begin(), uses.begin(), uses.end());
@@ -213,7 +213,8 @@ class ShapePlacer {
   }
 
   TensorPlacement placed(const Subject& subject, const Assignment& assignment) const {
-    return ttrace::placed(*subject.given, subject.open, assignment, grouping_.microbatches.layout);
+    const std::string& said = grouping_.microbatches.layout;
+    return ttrace::placed(*subject.given, subject.open, assignment, find_layout(said.empty() ? "contiguous" : said));
   }
 
   void find_candidates(Subject& subject) const {
@@ -371,14 +372,52 @@ class ShapePlacer {
     return fmt::format("its shape fits several placements; expected a rule with one of: {}", comma_list(words));
   }
 
-  void place(const Key& key, Subject& subject) {
+  // The dimension that all axes of slices split; nothing where they split none, or several.
+  static std::optional<int> sliced_dimension(const Subject& subject, const Assignment& assignment) {
+    std::set<int> dims;
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      if (subject.open[i].slices) dims.insert(assignment[i]);
+    }
+    if (dims.size() != 1 || *dims.begin() < 0) return std::nullopt;
+    return *dims.begin();
+  }
+
+  // The order of the samples in the group's tensors, as inputs tell it; null where none does, or a rule says it.
+  const Samples* samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
+    const auto dim = sliced_dimension(subject, assignment);
+    if (!dim || !grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return nullptr;
+    const Shape* reference = reference_shape(layout_, group.id);
+    if (reference == nullptr || static_cast<std::size_t>(*dim) >= reference->size()) return nullptr;
+    return grouping_.microbatches.samples.find(group.id, (*reference)[static_cast<std::size_t>(*dim)]);
+  }
+
+  // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same; a parameter that is whole on a rank is the model's, and
+  // so is a slice where a rule says how slices lie or `samples` does.
+  bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const Samples* samples) const {
+    if (subject.given->is_placed() && subject.candidates.empty()) return false;
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      const bool is_known = subject.open[i].slices && assignment[i] >= 0 &&
+                            (samples != nullptr || !grouping_.microbatches.layout.empty());
+      if (!is_known && !(is_parameter_kind(kind) && assignment[i] < 0)) return true;
+    }
+    return false;
+  }
+
+  // The placement of tensors whose samples lie in this order.
+  TensorPlacement placement_of(const Key& key, const Subject& subject, const Samples* samples) const {
     const Kind kind = std::get<1>(key);
-    const Assignment none(subject.open.size(), -1);
-    TensorPlacement placement = placed(subject, subject.settled.value_or(none));
+    const Assignment assignment = subject.settled.value_or(Assignment(subject.open.size(), -1));
+    TensorPlacement placement = placed(subject, assignment);
+    // The samples are those of all ranks along axes of slices: the outermost of these deals them out.
+    const auto outermost = std::find_if(placement.uses.begin(), placement.uses.end(), [&](const AxisUse& use) {
+      return use.deduced && is_slice_axis(use.axis) && use.placement == Placement::kShard;
+    });
+    if (samples != nullptr && !are_contiguous(*samples)) outermost->split.samples = *samples;
     placement.doubt = doubt_about(subject, kind);
+    placement.guessed = is_guess(subject, kind, assignment, samples);
     for (std::size_t i = 0; i < subject.open.size(); ++i) {
       const bool term = is_term(*subject.groups[0], subject.open[i]);
-      if (subject.settled.value_or(none)[i] >= 0 || (!term && !subject.settled)) continue;
+      if (assignment[i] >= 0 || (!term && !subject.settled)) continue;
       AxisUse use;
       use.axis = subject.open[i].axis;
       use.placement = term ? Placement::kPartial : Placement::kReplicate;
@@ -387,9 +426,21 @@ class ShapePlacer {
       use.split.axis = subject.open[i].name;
       placement.uses.push_back(std::move(use));
     }
-    if (placement.uses.size() == subject.given->uses.size() && placement.doubt.empty()) return;
-    grouping_.by_shape.push_back(std::move(placement));
-    for (Group* group : subject.groups) group->placement = &grouping_.by_shape.back();
+    return placement;
+  }
+
+  void place(const Key& key, Subject& subject) {
+    const Assignment assignment = subject.settled.value_or(Assignment(subject.open.size(), -1));
+    std::map<const Samples*, const TensorPlacement*> placements;
+    for (Group* group : subject.groups) {
+      const Samples* samples = samples_of(*group, subject, assignment);
+      const TensorPlacement*& placement = placements[samples];
+      if (placement == nullptr) {
+        grouping_.by_shape.push_back(placement_of(key, subject, samples));
+        placement = &grouping_.by_shape.back();
+      }
+      group->placement = placement;
+    }
   }
 
   Grouping& grouping_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>
@@ -77,6 +78,17 @@ void note_batch_axes(const Alignment& alignment, const Microbatches& microbatche
   }
 }
 
+// Says which samples the slices are, where that is not their order; empty where it is.
+std::string_view describe_samples(const Microbatches& microbatches) {
+  if (microbatches.layout == "striped" || microbatches.are_striped()) return ", sample by sample in turn";
+  const bool in_order =
+      std::all_of(microbatches.samples.told.begin(), microbatches.samples.told.end(), [](const auto& of_microbatch) {
+        return std::all_of(of_microbatch.second.begin(), of_microbatch.second.end(),
+                           [](const auto& order) { return are_contiguous(order.second); });
+      });
+  return in_order ? "" : ", in an order that the bytes of the inputs tell";
+}
+
 // Notes which micro-batches the ranks run, where nobody said so.
 void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
@@ -91,7 +103,7 @@ void note_order(const Microbatches& microbatches, const RankTable& table, std::v
   notes.push_back(
       fmt::format("the ranks along {} run slices of the reference's micro-batches{}, as counts and shapes say; along "
                   "these axes the loss and what every rank has whole of a gradient are terms of sums",
-                  axes, microbatches.layout == "striped" ? ", sample by sample in turn" : ""));
+                  axes, describe_samples(microbatches)));
 }
 
 }  // namespace

@@ -60,6 +60,12 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kNotCheckable, "not-checkable", "untrusted: no relation could be tested (`abft`)"},
     {Reason::kRerouted, "re-routed",
      "untrusted: differs by no more than the tokens that a near tie sent elsewhere can explain"},
+    {Reason::kGuessedPlacement, "guessed-placement",
+     "untrusted: differs where its shape places it, and neither annotations nor the program nor bytes say that it lies "
+     "there"},
+    {Reason::kOwnNumbers, "own-numbers",
+     "untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each "
+     "rank for itself"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -137,6 +143,10 @@ bool is_loss(const TensorId& id) {
 
 bool is_wrong(const Finding& finding) {
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
+}
+
+bool is_in_question(const Finding& finding) {
+  return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers;
 }
 
 bool is_of_step(const Finding& finding) {

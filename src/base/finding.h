@@ -58,6 +58,8 @@ enum class Reason : std::uint8_t {
   kEmpty,
   kNotCheckable,
   kRerouted,
+  kGuessedPlacement,
+  kOwnNumbers,
 };
 std::string_view name_of(Reason reason);
 Vocabulary<Reason> vocabulary_of(Reason);
@@ -172,6 +174,7 @@ struct Finding {
   bool floating = false;                    // compared by value, as floating-point numbers
   std::optional<std::size_t> by_override;   // index of the tolerance file's override that says what is allowed
   bool excused = false;                     // what was estimated, without that override, would not let it pass
+  bool guessed = false;                     // its place rests on a guess (`LogicalTensor::guessed`)
   std::uint64_t order = 0;                  // position in the reference's execution (the candidate's, if only there)
   bool only_in_candidate = false;           // then `order` says nothing about the reference's tensors
 };
@@ -181,6 +184,9 @@ bool is_loss(const TensorId& id);
 
 // True when the tensor differs, or is not there.
 bool is_wrong(const Finding& finding);
+
+// True where the tensor differs and may be right all the same: what would tell was not said.
+bool is_in_question(const Finding& finding);
 
 // True where an optimizer's step is wrong by itself, whatever the gradients are.
 bool is_of_step(const Finding& finding);

@@ -74,7 +74,32 @@ AxisLayout lay_out_segments(const AxisSplit& axis, std::span<const std::int64_t>
   return whole;
 }
 
+// Lays out whole samples, part by part as they were dealt.
+AxisLayout lay_out_samples(const std::vector<std::int64_t>& samples, std::span<const std::int64_t> sizes) {
+  AxisLayout layout;
+  layout.extent = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  const std::int64_t unit = layout.extent / static_cast<std::int64_t>(samples.size());
+  auto next = samples.begin();
+  for (const std::int64_t size : sizes) {
+    std::vector<Stretch>& stretches = layout.parts.emplace_back();
+    if (unit == 0 || size % unit != 0 || size / unit > samples.end() - next) {
+      throw LayoutError(
+          fmt::format("parts of {}; expected whole samples, of which there are {}", listed(sizes), samples.size()));
+    }
+    for (std::int64_t local = 0; local < size; local += unit, ++next) {
+      const std::int64_t logical = *next * unit;
+      if (!stretches.empty() && stretches.back().logical + stretches.back().size == logical) {
+        stretches.back().size += unit;
+      } else {
+        stretches.push_back({local, logical, unit});
+      }
+    }
+  }
+  return layout;
+}
+
 AxisLayout lay_out_axis(const AxisSplit& axis, std::span<const std::int64_t> sizes) {
+  if (!axis.samples.empty()) return lay_out_samples(axis.samples, sizes);
   return axis.segments ? lay_out_segments(axis, sizes) : axis.layout->function({sizes, axis.options});
 }
 

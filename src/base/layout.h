@@ -89,6 +89,8 @@ struct AxisSplit {
   const Layout* layout = find_layout("contiguous");
   LayoutOptions options;
   std::optional<std::vector<Segment>> segments;  // where there are some, each is laid out by itself
+  // Where there are some, the whole is so many equal samples, which the parts hold in this order, in place of `layout`.
+  std::vector<std::int64_t> samples;
 };
 
 // Lays out a dimension that several axes split, outermost first: the whole is laid out along the first axis, each part

@@ -63,6 +63,8 @@ struct LogicalTensor {
   bool annotated = false;     // some rule, or the recording program, said where it lies
   // What neither of them said: along which axes the shapes of the shards, or the slices of the batch, place it so.
   std::vector<AxisPlacement> deduced;
+  // The shapes are all that speaks for this place: neither a rule nor the program says it, and no bytes prove it.
+  bool guessed = false;
   std::string doubt;  // one sentence, where its shape fits no placement, or several: which line would say it
 };
 

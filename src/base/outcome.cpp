@@ -116,11 +116,12 @@ void Counts::add(Verdict verdict) {
 }
 
 RunVerdict Report::verdict() const {
+  const auto in_question = std::count_if(findings.begin(), findings.end(), is_in_question);
   const bool wrong = totals.counts.fail > 0 || totals.counts.missing > 0 || first_wrong() != nullptr ||
-                     lacks_tolerance() || (strict && totals.counts.untrusted > 0);
+                     lacks_tolerance() || (strict && totals.counts.untrusted > in_question);
   if (wrong) return RunVerdict::kDifferent;
-  const bool open =
-      totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && totals.counts.not_seen > 0);
+  const bool open = in_question > 0 || totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() ||
+                    (strict && totals.counts.not_seen > 0);
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

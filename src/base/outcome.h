@@ -181,9 +181,17 @@ struct Proof {
       unmeasured;  // what tolerances are that were not measured. None: measured, or there are none
 };
 
+// What nobody has said, and would have to, before tensors that differ can be called wrong. They are untrusted.
+struct Question {
+  std::size_t finding = 0;   // the first of them: index into the report's `findings`
+  std::int64_t tensors = 0;  // how many they are
+  std::string sentence;      // what differs, what is not known, and what to write or to do
+};
+
 // Says what explains the wrong tensors.
 struct Explanation {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
+  std::vector<Question> questions;                  // one for each reason (`is_in_question`)
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
 };
 
@@ -207,7 +215,7 @@ struct Report {
   bool strict = false;  // untrusted counts as failed, and not-seen as could-not-look
 
   // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is
-  // untrusted. Else `could-not-look` where that leaves the question open: nothing passed, too little was proved (no
+  // untrusted. Else `could-not-look` where that leaves the question open: something is in question, nothing passed, too little was proved (no
   // floating-point tensor at all, or a kind of `unproved_kinds`, or a loss is not finite), of a kind of tensors that
   // were not seen nothing passed, or the check is strict and something was not seen. Else `same`.
   RunVerdict verdict() const;

@@ -13,6 +13,7 @@
 #include "base/tensor_name.h"
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
+#include "diagnose/questions.h"
 
 namespace ttrace {
 namespace {
@@ -291,7 +292,10 @@ void add_root_of_each_module(Report& report) {
   }
 }
 
-std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Evidence& evidence) {
+namespace {
+
+// As `add_root_causes`, of all that is wrong.
+std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evidence& evidence) {
   std::vector<std::optional<std::size_t>> follows_from(report.findings.size());
   Observed observed = collect_observations(report);
   if (evidence.rewritten) mark_passed_on(observed.observations, evidence);
@@ -327,6 +331,15 @@ std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Ev
     cause.sentence = describe_root(finding.id, cause, what);
   }
   return follows_from;
+}
+
+}  // namespace
+
+std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Evidence& evidence) {
+  auto follows_from = add_all_roots(report, evidence);
+  if (!set_questions_aside(report, follows_from, evidence)) return follows_from;
+  report.explanation.roots.clear();
+  return add_all_roots(report, evidence);
 }
 
 }  // namespace ttrace

@@ -50,11 +50,12 @@ enum class MicrobatchUse : std::uint8_t {
   kSummed,    // the ranks hold terms of the sum over all micro-batches
 };
 
-// What a tensor has to do with the number on which backward was called.
+// What a tensor has to do with the number on which backward was called, or with one that each rank has of its own
+// samples.
 enum class LossRole : std::uint8_t {
   kNone,
-  kLoss,      // it is that number
-  kGradient,  // the gradient with respect to it, which is 1
+  kLoss,      // it is such a number
+  kGradient,  // the gradient with respect to it, which is what one process has
 };
 
 // The entries of all ranks that are one canonical tensor.

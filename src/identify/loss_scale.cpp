@@ -11,7 +11,10 @@
 namespace ttrace {
 namespace {
 
-bool is_loss_scalar(const TensorId& id) { return id.kind == Kind::kScalar && TensorName(id.name).path == "loss"; }
+// True for the loss of a model, `loss` or `model1.loss`.
+bool is_loss_scalar(const TensorId& id) {
+  return id.kind == Kind::kScalar && last_component(TensorName(id.name).path) == "loss";
+}
 
 // The losses of one rank, by iteration and the rank's own number of the micro-batch.
 using LossesByMicrobatch = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Entry*>>;
@@ -61,6 +64,15 @@ bool holds_one_number(const Group& group) {
   });
 }
 
+// True where each rank has a number of its own, and the reference one: a criterion's value, or an auxiliary loss, of the
+// rank's own samples, whatever becomes of it before backward() is called.
+bool is_number_of_slice(const Group& group) {
+  if (group.reference == nullptr || element_count(*group.reference) != 1) return false;
+  const Entry& first = *group.shards[0].entry;
+  return std::any_of(group.shards.begin(), group.shards.end(),
+                     [&](const Shard& shard) { return !same_number(*shard.entry, first); });
+}
+
 }  // namespace
 
 void find_losses(Grouping& grouping, const ModelLayout& layout) {
@@ -76,17 +88,20 @@ void find_losses(Grouping& grouping, const ModelLayout& layout) {
   };
   std::set<TensorId> found;
   for (Group& group : grouping.groups) {
-    if (group.id.kind != Kind::kOutput || group.id.microbatch < 0 || !holds_one_number(group)) continue;
-    const bool of_slice = grouping.microbatches.are_slices() && is_final_output(group);
-    const bool is_loss = layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
+    const bool is_output = group.id.kind == Kind::kOutput;
+    if (!(is_output || group.id.kind == Kind::kInput) || group.id.microbatch < 0 || !holds_one_number(group)) continue;
+    const bool of_slice =
+        grouping.microbatches.are_slices() && ((is_output && is_final_output(group)) || is_number_of_slice(group));
+    const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
     if (!of_slice && !is_loss) continue;
     group.loss = LossRole::kLoss;
     found.insert(group.id);
   }
   for (Group& group : grouping.groups) {
-    if (group.id.kind == Kind::kGradOutput && found.contains(group.id.with_kind(Kind::kOutput)))
-      group.loss = LossRole::kGradient;
+    const Kind value = group.id.kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput;
+    const bool is_gradient = group.id.kind == Kind::kGradOutput || group.id.kind == Kind::kGradInput;
+    if (is_gradient && found.contains(group.id.with_kind(value))) group.loss = LossRole::kGradient;
     if (is_loss_scalar(group.id)) group.loss = LossRole::kLoss;
   }
 }

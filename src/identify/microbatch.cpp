@@ -70,119 +70,65 @@ bool counts_are_the_references(const Microbatches& microbatches, const ModelLayo
   return compared;
 }
 
-// True where some dimension of the reference's tensor is the sum of the ranks' parts along the micro-batch axes, and is
-// larger than each.
-bool is_sliced(const Shape& reference, const std::vector<Shape>& parts) {
+// The dimension of the reference's tensor that is the sum of the ranks' parts along the micro-batch axes, and is larger
+// than each; nothing where there is none.
+std::optional<std::size_t> sliced_dimension(const Shape& reference, const std::vector<const Entry*>& parts) {
   for (std::size_t d = 0; d < reference.size(); ++d) {
     std::int64_t sum = 0;
     bool smaller = true;
-    for (const Shape& part : parts) {
-      if (part.size() != reference.size()) return false;
-      sum += part[d];
-      smaller = smaller && part[d] < reference[d];
+    for (const Entry* part : parts) {
+      if (part == nullptr || part->shape.size() != reference.size()) return std::nullopt;
+      sum += part->shape[d];
+      smaller = smaller && part->shape[d] < reference[d];
     }
-    if (smaller && sum == reference[d]) return true;
+    if (smaller && sum == reference[d]) return d;
   }
-  return false;
+  return std::nullopt;
 }
 
 bool is_first_input(const Entry& entry) { return entry.id.kind == Kind::kInput && entry.id.pass == Pass::kForward; }
 
-// True where the ranks' inputs are slices of the reference's. Integer inputs decide where there are some: tokens and
-// labels are of the batch and nothing else, while a hidden dimension may be split by other axes.
-bool inputs_are_sliced(const RankTable& table, const Census& census, const Microbatches& microbatches,
-                       const ModelLayout& layout) {
-  const Alignment& reference = *layout.reference;
-  std::map<TensorId, std::vector<Shape>> parts;  // by coordinate
-  std::map<TensorId, bool> integers;
+// The inputs that both sides have, with the ranks' parts; `sliced` holds those that these make up along a dimension.
+struct CommonInputs {
+  bool any_integer = false;
+  std::map<TensorId, SlicedInput> sliced;
+
+  // True where they are slices of the reference's. Integer inputs decide where there are some: tokens and labels are of
+  // the batch and nothing else, while a hidden dimension may be split by other axes.
+  bool are_slices() const {
+    const auto is_integer = [](const auto& item) { return !is_floating(item.second.reference->dtype); };
+    return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
+  }
+};
+
+CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                           const ModelLayout& layout) {
+  std::map<TensorId, SlicedInput> inputs;
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
     if (entry.id.microbatch < 0) return;
     TensorId id = entry.id;
     id.chunk = 0;
     id.name = name_of_input(id.name, id.kind, layout);
-    if (!reference.tensors.contains(id)) return;
-    std::vector<Shape>& of_tensor = parts[id];
-    of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
-    of_tensor[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))] = entry.shape;
-    integers[id] = !is_floating(entry.dtype);
+    const auto found = layout.reference->tensors.find(id);
+    if (found == layout.reference->tensors.end()) return;
+    SlicedInput& input = inputs[id];
+    input.reference = &found->second;
+    input.ranks.resize(static_cast<std::size_t>(microbatches.ranks));
+    input.parts.resize(static_cast<std::size_t>(microbatches.ranks));
+    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
+    if (input.parts[coordinate] != nullptr) return;
+    input.ranks[coordinate] = rank.trace;
+    input.parts[coordinate] = &entry;
   });
-  bool any = false, any_integer = false;
-  for (const auto& [id, shapes] : parts) {
-    if (!is_sliced(reference.tensors.at(id).shape, shapes)) continue;
-    any = true;
-    any_integer = any_integer || integers[id];
+  CommonInputs common;
+  for (auto& [id, input] : inputs) {
+    common.any_integer = common.any_integer || !is_floating(input.reference->dtype);
+    const auto dim = sliced_dimension(input.reference->shape, input.parts);
+    if (!dim) continue;
+    input.dim = *dim;
+    common.sliced.emplace(id, std::move(input));
   }
-  const bool has_integers = std::any_of(integers.begin(), integers.end(), [](const auto& item) { return item.second; });
-  return has_integers ? any_integer : any;
-}
-
-// The bytes of an integer tensor as a list of rows along one dimension: everything before it is `outer`, everything
-// behind it one `inner`.
-struct Rows {
-  const std::byte* data = nullptr;
-  std::int64_t outer = 1, rows = 1, bytes = 1;  // `bytes` of one row's inner part
-
-  Rows(const std::byte* first, const Shape& shape, std::size_t dim, Dtype dtype)
-      : data(first), rows(shape[dim]), bytes(size_of(dtype)) {
-    for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
-    for (std::size_t d = dim + 1; d < shape.size(); ++d) bytes *= shape[d];
-  }
-  const std::byte* at(std::int64_t block, std::int64_t row) const { return data + (block * rows + row) * bytes; }
-};
-
-// True where row i of `part` is row `start + i * step` of `whole`, for all of its rows.
-bool holds_rows(const Rows& whole, const Rows& part, std::int64_t start, std::int64_t step) {
-  if (whole.outer != part.outer || whole.bytes != part.bytes) return false;
-  for (std::int64_t block = 0; block < part.outer; ++block) {
-    for (std::int64_t row = 0; row < part.rows; ++row) {
-      const std::int64_t from = start + row * step;
-      if (from >= whole.rows) return false;
-      if (std::memcmp(whole.at(block, from), part.at(block, row), static_cast<std::size_t>(part.bytes)) != 0)
-        return false;
-    }
-  }
-  return true;
-}
-
-// Whether the ranks' integer inputs are the reference's rows in stretches, and whether they are its rows in turns.
-struct SliceOrders {
-  bool contiguous = true, striped = true;
-};
-
-void compare_rows(const Entry& entry, const RankTrace& rank, std::int64_t coordinate, std::int64_t ranks,
-                  const LogicalTensor& reference, SliceOrders& orders) {
-  const std::vector<Piece> pieces = reference.pieces();
-  const Shape& shape = reference.shape;
-  // Copies of the whole; a reference whose inputs are split themselves is not looked at.
-  if (pieces.empty() || pieces[0].logical != whole_box(shape) || pieces[0].strides != row_major_strides(shape)) return;
-  if (entry.dtype != reference.dtype || entry.shape.size() != shape.size()) return;
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (entry.shape[d] * ranks != shape[d]) continue;
-    const std::byte* first = pieces[0].data + pieces[0].offset * static_cast<std::int64_t>(size_of(entry.dtype));
-    const Rows whole(first, shape, d, entry.dtype), part(rank.bytes_of(entry), entry.shape, d, entry.dtype);
-    orders.contiguous = orders.contiguous && holds_rows(whole, part, coordinate * part.rows, 1);
-    orders.striped = orders.striped && holds_rows(whole, part, coordinate, ranks);
-    return;
-  }
-}
-
-// Samplers deal samples out in stretches or in turns (`Layout::of_slices`). Integers are the same bits on both sides, so that the inputs of
-// the model tell; where they are neither, they are compared as stretches, and differ.
-std::string layout_of_slices(const RankTable& table, const Census& census, const Microbatches& microbatches,
-                             const ModelLayout& layout) {
-  const auto& tensors = layout.reference->tensors;
-  SliceOrders orders;
-  const auto is_given = [](const Entry& entry) { return entry.id.kind == Kind::kInput; };
-  for_each_entry(census, is_given, [&](const PresentRank& rank, const Entry& entry) {
-    if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
-    TensorId id = entry.id;
-    id.name = name_of_input(id.name, id.kind, layout);
-    const auto found = tensors.find(id);
-    if (found == tensors.end()) return;
-    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
-    compare_rows(entry, *rank.trace, coordinate, microbatches.ranks, found->second, orders);
-  });
-  return orders.striped && !orders.contiguous ? "striped" : "contiguous";
+  return common;
 }
 
 // True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
@@ -265,22 +211,23 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
     result.ranks *= axis.size;
   }
   count_microbatches(table, census, result);
-  const bool asks_inputs = !rule.order && result.ranks > 1 && layout.reference != nullptr;
-  if (asks_inputs && counts_are_the_references(result, layout) && inputs_are_sliced(table, census, result, layout)) {
-    result.order = MicrobatchOrder::kSlices;
-    result.deduced = true;
-  } else if (asks_inputs && orders_differ(result)) {
+  const bool knows_reference = result.ranks > 1 && layout.reference != nullptr;
+  if (knows_reference && (!rule.order || result.are_slices())) {
+    const CommonInputs inputs = common_inputs(table, census, result, layout);
+    if (!rule.order && counts_are_the_references(result, layout) && inputs.are_slices()) {
+      result.order = MicrobatchOrder::kSlices;
+      result.deduced = true;
+    }
+    if (result.are_slices() && rule.layout.empty()) result.samples = sample_orders(inputs.sliced);
+  }
+  if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result)) {
     const FittingOrders fitting = fitting_orders(table, census, result, layout);
     if (fitting.blocked && !fitting.interleaved) result.order = MicrobatchOrder::kBlocked;
     result.deduced = result.order == MicrobatchOrder::kBlocked;
     result.open = fitting.are_open();
   }
   if (!rule.order && result.ranks > 1 && layout.reference == nullptr) result.open = true;
-  if (!rule.layout.empty()) {
-    result.layout = rule.layout;
-  } else if (result.are_slices() && layout.reference != nullptr) {
-    result.layout = layout_of_slices(table, census, result, layout);
-  }
+  if (!rule.layout.empty()) result.layout = rule.layout;
   return result;
 }
 
@@ -292,8 +239,19 @@ ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annota
   if (!told.deduced) return {std::nullopt, told.open};
   MicrobatchRule rule = annotations.said.microbatches;
   rule.order = told.order;
-  if (told.are_slices()) rule.layout = told.layout;
+  if (told.are_slices() && told.are_striped()) rule.layout = "striped";
   return {rule, false};
+}
+
+bool Microbatches::are_striped() const {
+  bool any = false;
+  for (const auto& [microbatch, orders] : samples.told) {
+    for (const auto& [extent, dealt] : orders) {
+      if (!ttrace::are_striped(dealt, ranks)) return false;
+      any = any || !are_contiguous(dealt);
+    }
+  }
+  return any;
 }
 
 std::string describe_axes(const Microbatches& microbatches, const RankTable& table) {

@@ -13,6 +13,7 @@
 #include "identify/census.h"
 #include "identify/ranks.h"
 #include "identify/resolved_annotations.h"
+#include "identify/samples.h"
 
 namespace ttrace {
 
@@ -20,17 +21,20 @@ struct Microbatches {
   std::vector<int> axes;   // indexes into the table's axes, outermost first; none: all ranks run the same micro-batches
   std::int64_t ranks = 1;  // along the axes
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
-  std::string layout = "contiguous";  // of slices
-  bool deduced = false;               // neither a rule nor the program said the order
-  bool open = false;                  // nothing tells the order, which is taken to be interleaved
+  std::string layout;    // of slices, as a rule says it; empty: as `samples` tell, or else contiguous
+  SampleOrders samples;  // of slices, where no rule says their layout
+  bool deduced = false;  // neither a rule nor the program said the order
+  bool open = false;     // nothing tells the order, which is taken to be interleaved
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
   bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
+  bool are_striped() const;  // samples are dealt out in turns in all micro-batches that tell
 };
 
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
-// given more than each rank and as much as all together, the ranks hold slices. Where every integer input that the
+// given more than each rank and as much as all together, the ranks hold slices; which samples, the bytes of the inputs
+// tell. Where every integer input that the
 // reference has, too, is equal to that if the ranks run blocks of micro-batches, and not if these interleave, they run
 // blocks.
 Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,

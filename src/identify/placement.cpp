@@ -71,7 +71,7 @@ AxisPlacement as_written(const AxisUse& use) {
   axis.placement = use.placement;
   axis.mean = use.mean;
   axis.dim = use.dim;
-  axis.layout = name_of(*use.split.layout);
+  axis.layout = use.split.samples.empty() ? name_of(*use.split.layout) : "dealt as the inputs are";
   axis.options = use.split.options;
   return axis;
 }

@@ -19,6 +19,7 @@ struct TensorPlacement {
   std::size_t factoring = 0;                  // whose axes it names: an index into `factorings_of` the mesh
   bool sum_microbatches = false;
   std::string doubt = {};  // as in LogicalTensor
+  bool guessed = false;    // as in LogicalTensor
   bool is_placed() const { return rule != nullptr || recorded != nullptr; }
 };
 

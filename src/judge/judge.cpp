@@ -183,6 +183,7 @@ Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reaso
   Finding finding;
   finding.id = tensor.id;
   finding.order = tensor.order;
+  finding.guessed = tensor.guessed;
   set_verdict(finding, verdict, reason, what);
   return finding;
 }
@@ -211,6 +212,7 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
   Finding finding;
   finding.id = pair.candidate->id;
   finding.order = pair.reference->order;
+  finding.guessed = pair.candidate->guessed;
   finding.difference = measured;
   if (pair.reference->kept) count_in_whole(*pair.reference->kept, *finding.difference);
   const Difference& difference = *finding.difference;

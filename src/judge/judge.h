@@ -60,6 +60,9 @@ struct Acceptance {
 // Fills the report's counts, its findings in execution order, its passed findings, and its notes.
 void summarize_findings(std::vector<Finding> findings, Report& report);
 
+// Counts the report's findings again, after their verdicts were changed.
+void recount(Report& report);
+
 // Moves to `report.waived_findings` what a waiver accepts: all findings about a tensor that a waiver names, if one of
 // them is `fail`, `missing` or `no-tolerance`. Of several waivers that name the tensor, the first is reported. Findings
 // about ranks are never waived. A tensor that passed is not waived either, so that a waiver cannot be the only reason

@@ -141,6 +141,8 @@ std::optional<std::string> describe_sketched(std::span<const Difference> differe
 }
 
 void count_verdicts(std::span<const Finding> findings, Report& report) {
+  report.totals.counts = {};
+  report.totals.by_name.clear();
   std::map<TensorId, Verdict> verdicts;
   for (const Finding& finding : findings) {
     if (finding.id.name.empty()) {
@@ -276,6 +278,13 @@ std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const
 }
 
 }  // namespace
+
+void recount(Report& report) {
+  std::vector<Finding> findings = report.findings;
+  findings.insert(findings.end(), report.passed.begin(), report.passed.end());
+  count_verdicts(findings, report);
+  report.totals.missing_groups = find_missing_groups(findings);
+}
 
 void summarize_findings(std::vector<Finding> findings, Report& report) {
   count_verdicts(findings, report);

@@ -43,6 +43,14 @@ std::vector<Root> roots_of(const Report& report) {
   return roots;
 }
 
+std::vector<OpenQuestion> questions_of(const Report& report) {
+  std::vector<OpenQuestion> questions;
+  for (const Question& question : report.explanation.questions) {
+    questions.push_back({report.findings[question.finding].id, question});
+  }
+  return questions;
+}
+
 std::optional<FirstWrong> first_wrong_of(const Report& report) {
   const Finding* first = report.first_wrong();
   if (first == nullptr) return std::nullopt;

@@ -59,6 +59,10 @@ struct Root {
   TensorId id;
   RootCause cause;
 };
+struct OpenQuestion {
+  TensorId id;
+  Question question;
+};
 struct FirstWrong {
   Finding finding;
   std::optional<RootCause> cause;  // none: it is about ranks, which are not diagnosed
@@ -69,6 +73,7 @@ std::optional<double> rel_err_of(const Finding& finding);
 Keyed<ttrace::Statistic, Statistic> statistics_of(const Finding& finding);
 std::optional<Keyed<Kind, JudgedProof>> proof_of(const Report& report);
 std::vector<Root> roots_of(const Report& report);
+std::vector<OpenQuestion> questions_of(const Report& report);
 std::optional<FirstWrong> first_wrong_of(const Report& report);
 std::int64_t count_tests(const Report& report);
 
@@ -195,6 +200,13 @@ void describe(auto& object, const Root& root) {
   add_diagnosis(object, root.cause);
 }
 
+void describe(auto& object, const OpenQuestion& open) {
+  object.is("Question", "What would have to be said before tensors that differ can be called wrong.");
+  add_identity(object, open.id);
+  object.has("tensors", open.question.tensors, "that it is about; this is the first of them");
+  object.has("sentence", open.question.sentence, "what differs, what is not known, and what to write or to do");
+}
+
 // Passes the members of a root on, as absent ones where there is none.
 template <typename Object>
 struct IfRoot {
@@ -261,6 +273,8 @@ void describe(auto& object, const Report& report) {
   object.has("first_wrong", first_wrong_of(report), "the first in order of execution that is fail or missing");
   object.has("root_cause", first_wrong_of(report), "deprecated: the same as `first_wrong`, which is no root cause");
   object.has("roots", roots_of(report), "wrong tensors that nothing wrong explains");
+  object.has("questions", questions_of(report),
+             "about tensors that differ where a placement was guessed, or by numbers of each rank's own");
   object.has("wrong_in_second_run", report.explanation.wrong_in_second_run,
              "wrong tensors of a second run; null: there was none");
   object.has("optimizer_steps", IfAny{report.totals.steps}, "what was checked of them; absent: none recorded");

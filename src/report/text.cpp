@@ -184,6 +184,18 @@ std::string describe_roots(const Report& report, std::size_t most, const TextSty
   return text;
 }
 
+std::string count_of(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::string describe_questions(const Report& report, const TextStyle& style) {
+  std::string text;
+  for (const Question& question : report.explanation.questions) {
+    text += paragraph(fmt::format("question about {}", count_of(question.tensors, "tensor")), question.sentence, style);
+  }
+  return text;
+}
+
 // Returns the kinds of the group's wrong tensors in at most `room` columns, the first of them where they are many.
 std::string short_kinds(const ModuleGroup& group, std::size_t room) {
   std::vector<std::string_view> names;
@@ -247,6 +259,12 @@ std::string describe_unproved(const Report& report, const TextStyle& style) {
 // Returns what the verdict leaves open; empty where nothing.
 std::string describe_open(const Report& report) {
   if (report.totals.counts.compared == 0 && report.totals.counts.not_seen == 0) return "nothing could be compared";
+  if (const auto& questions = report.explanation.questions; !questions.empty()) {
+    std::int64_t tensors = 0;
+    for (const Question& question : questions) tensors += question.tensors;
+    return fmt::format("{} differ{}, and may be right: what would tell was not said", count_of(tensors, "tensor"),
+                       tensors == 1 ? "s" : "");
+  }
   if (report.lacks_proof()) return describe_lack_of_proof(report);
   std::vector<std::string_view> kinds;
   for (const Kind kind : report.unseen_kinds()) kinds.push_back(name_of(kind));
@@ -278,10 +296,6 @@ std::string reservations(const Report& report) {
 std::string headline(const Report& report) {
   const std::string reason = report.same() ? "" : reason_without_finding(report);
   return fmt::format("{}{}{}{}", name_of(report.verdict()), reservations(report), reason.empty() ? "" : ": ", reason);
-}
-
-std::string count_of(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 // Says which optimizer steps were checked by themselves, and why others were not; empty where no trace says of any.
@@ -404,7 +418,8 @@ std::string to_text(const Report& report, const TextOptions& options) {
   }
   const std::size_t most_roots = options.findings ? report.explanation.roots.size() : kMostRootsOfSummary;
   const std::string head = verdict_of(report, style) + reserved + describe_first(report, style) +
-                           describe_second_run(report, style) + describe_roots(report, most_roots, style);
+                           describe_second_run(report, style) + describe_roots(report, most_roots, style) +
+                           describe_questions(report, style);
   std::string middle;
   const auto add = [&](const std::string& block) { middle += block.empty() ? "" : "\n" + block; };
   if (options.findings) {

@@ -127,7 +127,63 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
   CHECK(checked(one_process(), sliced({0, 2}, {1, 3}),
                 "parallelism: {loss_scale: dp, microbatches: {order: slices, layout: contiguous}}")
             .totals.counts.fail == 3);
-  CHECK(checked(one_process(), sliced({0, 3}, {1, 2}), kScaledByDp).totals.counts.fail == 3);
+}
+
+TEST_CASE("samples that a sampler deals out in an order of its own are found by the bytes of the inputs") {
+  for (const auto& [first, second] : {std::pair{std::vector<std::size_t>{0, 3}, std::vector<std::size_t>{1, 2}},
+                                      {{2, 0}, {3, 1}},
+                                      {{3, 2, 1}, {0}}}) {
+    CHECK(findings_in(checked(one_process(), sliced(first, second), kScaledByDp)).empty() == (first.size() == 2));
+    Trace wrong = sliced(first, second);
+    changed_value(wrong, 1, kSliceFc) *= 2;
+    CHECK(checked(one_process(), wrong, kScaledByDp).totals.counts.fail >= 1);
+  }
+  // A sample twice is no order of the samples: rank 0 holds its own, and rank 1 others.
+  const auto found = findings_in(checked(one_process(), sliced({0, 1}, {1, 2}), kScaledByDp));
+  REQUIRE(!found.empty());
+  CHECK(found[0] == "(model) input: integer-differs");
+}
+
+TEST_CASE("floating-point inputs of the model tell the samples as well, those of its modules do not") {
+  const auto as_floats = [](Trace trace) {
+    for (RankTrace& rank : trace.ranks) rank.entries.front().dtype = Dtype::kFloat32;
+    return trace;
+  };
+  CHECK(findings_in(checked(as_floats(one_process()), as_floats(sliced({0, 2}, {1, 3})), kScaledByDp)).empty());
+  const auto of_module = [&](Trace trace) {
+    for (RankTrace& rank : trace.ranks) rank.entries.front().id.name = "fc";
+    return as_floats(std::move(trace));
+  };
+  CHECK(checked(of_module(one_process()), of_module(sliced({0, 2}, {1, 3})), kScaledByDp).totals.counts.fail == 3);
+}
+
+TEST_CASE("what is computed of dealt samples lies as they do, several rows of a sample together") {
+  const auto with_rows = [](Trace trace, const std::vector<std::vector<float>>& samples) {
+    for (std::size_t rank = 0; rank < samples.size(); ++rank) {
+      std::vector<float> rows;
+      for (const float sample : samples[rank]) rows.insert(rows.end(), {sample, sample + 0.25F, sample + 0.5F});
+      const auto count = static_cast<std::int64_t>(rows.size());
+      add_tensor(trace, rank, tensor_id(Kind::kOutput, "flat", 0), {count}, rows);
+    }
+    return trace;
+  };
+  const Report report = checked(with_rows(one_process(), {{1, 2, 3, 4}}),
+                                with_rows(sliced({3, 0}, {2, 1}), {{4, 1}, {3, 2}}), kScaledByDp);
+  CHECK(findings_in(report).empty());
+}
+
+TEST_CASE("a number of each rank's own samples is a term of a mean, and the gradient of it has no factor") {
+  const auto with_term = [](Trace trace, const std::vector<float>& values, float gradient) {
+    for (std::size_t rank = 0; rank < values.size(); ++rank) {
+      add_tensor(trace, rank, tensor_id(Kind::kOutput, "commitment", 0), {}, {values[rank]});
+      add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "commitment", 0), {}, {gradient});
+    }
+    return trace;
+  };
+  const Trace one = with_term(one_process(), {3}, 0.25F);
+  CHECK(findings_in(checked(one, with_term(sliced({0, 1}, {2, 3}), {2, 4}, 0.25F), kScaledByDp)).empty());
+  CHECK(findings_in(checked(one, with_term(sliced({0, 1}, {2, 3}), {2, 8}, 0.25F), kScaledByDp)) ==
+        std::vector<std::string>{"commitment output: exceeds-tolerance"});
 }
 
 TEST_CASE("samples are found where the candidate's ranks give the model a further argument") {

@@ -1,0 +1,184 @@
+#include "diagnose/questions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/describe.h"
+#include "base/lookup.h"
+#include "base/tensor_name.h"
+#include "judge/judge.h"
+
+namespace ttrace {
+namespace {
+
+// Classes of modules that draw random numbers in training, by the last component of their names.
+constexpr auto kDrawing =
+    std::to_array<std::string_view>({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
+                                     "FeatureAlphaDropout", "DropPath", "StochasticDepth", "RReLU"});
+// Those that normalise by the statistics of their batch.
+constexpr auto kBatchStatistics =
+    std::to_array<std::string_view>({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "BatchNormAct2d", "LazyBatchNorm1d",
+                                     "LazyBatchNorm2d", "LazyBatchNorm3d"});
+
+bool is_one_of(std::span<const std::string_view> classes, std::string_view module_class) {
+  return std::find(classes.begin(), classes.end(), last_component(module_class)) != classes.end();
+}
+
+// Says why a root need not be the reference's, and how to make the runs comparable; empty where it must.
+std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
+  const bool may_differ =
+      finding.reason == Reason::kExceedsTolerance || (finding.reason == Reason::kReplicasDisagree && finding.guessed);
+  if (tensor == nullptr || finding.id.kind != Kind::kOutput || !may_differ) return {};
+  const std::string_view module_class = tensor->module_class.get();
+  if (is_one_of(kDrawing, module_class)) {
+    return fmt::format(
+        "{} draws random numbers, other ones than in the reference, and what follows from it says nothing; to compare, "
+        "draw none (p = 0 in both runs)",
+        printable(last_component(module_class)));
+  }
+  if (evidence.candidate.slices && is_one_of(kBatchStatistics, module_class)) {
+    return fmt::format(
+        "{} takes the statistics of each rank's own samples, and in the reference of the whole batch; to compare, use "
+        "SyncBatchNorm, or its running statistics (eval()), or run each rank's samples as a micro-batch of the "
+        "reference",
+        printable(last_component(module_class)));
+  }
+  return {};
+}
+
+bool is_of_training(Kind kind) {
+  return kind == Kind::kParamGrad || kind == Kind::kMainGrad || kind == Kind::kParamDelta || kind == Kind::kParamAfter;
+}
+
+// True where what training makes of the parameters was compared, and none of it is wrong.
+bool is_training_right(const Report& report) {
+  const bool any = std::any_of(report.passed.begin(), report.passed.end(),
+                               [](const Finding& finding) { return is_of_training(finding.id.kind); });
+  return any && std::none_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+           return is_wrong(finding) && is_of_training(finding.id.kind);
+         });
+}
+
+bool do_shards_misfit(const Finding& finding) {
+  return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap ||
+         finding.reason == Reason::kOmission;
+}
+
+bool is_explained_by_placement(std::optional<Cause> cause) {
+  return cause == Cause::kUnreduced || cause == Cause::kPermutedBlocks;
+}
+
+// The line of annotations that would say the placement, for a user to fill in.
+std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
+  std::string axis = "<axis>";
+  if (tensor != nullptr && !tensor->deduced.empty()) axis = tensor->deduced.front().axis;
+  std::string placement = "{dim: ..., layout: ...}";
+  if (root != nullptr && root->diagnosis == Cause::kUnreduced) {
+    placement = root->sentence.find("their mean") == std::string::npos ? "partial" : "mean";
+  }
+  return fmt::format("{}: {{{}: {{{}: {}}}}}", printable(finding.id.name), name_of(finding.id.kind), axis, placement);
+}
+
+// Marks the findings that are set aside, and why.
+class Questions {
+ public:
+  Questions(Report& report, std::span<const std::optional<std::size_t>> follows_from, const Evidence& evidence)
+      : report_(report), follows_from_(follows_from), evidence_(evidence), reasons_(report.findings.size()) {}
+
+  void mark_own_numbers() {
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const bool is_root = follows_from_[i] == i;
+      if (is_root && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
+        mark_followers(i, Reason::kOwnNumbers, [](const Finding&) { return true; });
+      }
+    }
+  }
+
+  void mark_guesses() {
+    const bool is_right = is_training_right(report_);
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& finding = report_.findings[i];
+      if (!finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
+      const RootCause* root = root_of(i);
+      const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
+      if (!is_right && !misfits && !(root != nullptr && is_explained_by_placement(root->diagnosis))) continue;
+      reasons_[i] = Reason::kGuessedPlacement;
+      mark_followers(i, Reason::kGuessedPlacement, [](const Finding& other) { return other.guessed; });
+    }
+  }
+
+  // Changes the verdicts of what is marked, and adds the questions; returns false where there is none.
+  bool ask() {
+    for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement}) {
+      const auto first = std::find(reasons_.begin(), reasons_.end(), reason);
+      if (first == reasons_.end()) continue;
+      const auto finding = static_cast<std::size_t>(first - reasons_.begin());
+      report_.explanation.questions.push_back(
+          {finding, std::count(first, reasons_.end(), reason), sentence_about(finding, reason)});
+    }
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (!reasons_[i]) continue;
+      report_.findings[i].verdict = Verdict::kUntrusted;
+      report_.findings[i].reason = *reasons_[i];
+    }
+    return !report_.explanation.questions.empty();
+  }
+
+ private:
+  // The listed root that the finding is, in this micro-batch or another, or is like; null where it is none.
+  const RootCause* root_of(std::size_t i) const {
+    if (follows_from_[i] != i) return nullptr;
+    const TensorId& id = report_.findings[i].id;
+    for (const RootCause& root : report_.explanation.roots) {
+      const TensorId& other = report_.findings[root.finding].id;
+      if (other.kind != id.kind || other.pass != id.pass) continue;
+      const auto& alike = root.alike;
+      if (other.name == id.name || std::find(alike.begin(), alike.end(), id.name) != alike.end()) return &root;
+    }
+    return nullptr;
+  }
+
+  template <class Wanted>
+  void mark_followers(std::size_t origin, Reason reason, const Wanted& is_wanted) {
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (follows_from_[i] == origin && !reasons_[i] && is_wanted(report_.findings[i])) reasons_[i] = reason;
+    }
+  }
+
+  std::string sentence_about(std::size_t i, Reason reason) const {
+    const Finding& finding = report_.findings[i];
+    const RootCause* root = root_of(i);
+    const std::string what = root == nullptr ? finding.message + "." : root->sentence;
+    if (reason == Reason::kOwnNumbers) return fmt::format("{} {}", what, describe_own_numbers(finding, evidence_));
+    return fmt::format(
+        "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "
+        "Where it is right, a line of the annotations says so: {}",
+        what, line_for(finding, root, evidence_));
+  }
+
+  Report& report_;
+  std::span<const std::optional<std::size_t>> follows_from_;
+  const Evidence& evidence_;
+  std::vector<std::optional<Reason>> reasons_;  // by finding: why it is set aside
+};
+
+}  // namespace
+
+bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,
+                         const Evidence& evidence) {
+  Questions questions(report, follows_from, evidence);
+  questions.mark_own_numbers();
+  questions.mark_guesses();
+  if (!questions.ask()) return false;
+  recount(report);
+  return true;
+}
+
+}  // namespace ttrace

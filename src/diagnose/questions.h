@@ -1,0 +1,24 @@
+// Sets aside what differs and may be right all the same, so that no guess becomes a verdict: tensors whose place rests on
+// their shapes alone, and what each rank draws, or takes of its own samples, by design.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "diagnose/diagnosis.h"
+
+namespace ttrace {
+
+// Makes untrusted the wrong findings that leave a question open, and adds the questions to the report. `follows_from` is
+// that of the report's roots. Returns false where there is none; else the roots are to be looked for again.
+//
+// own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
+// its batch while ranks run slices of it, and all that follows from it.
+// guessed-placement: a tensor that is `guessed`, where every gradient, update and value of a parameter after its step
+// passes; or, where not, one whose shards do not fit together, or whose error another placement explains, with what
+// follows from it and is guessed as well. What another placement does not explain stays wrong.
+bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,
+                         const Evidence& evidence);
+
+}  // namespace ttrace

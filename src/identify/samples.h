@@ -1,0 +1,50 @@
+// Which samples of a micro-batch each data-parallel rank runs, as the bytes of what the model is given tell it.
+//
+// Samplers deal samples out in stretches, in turns, in two views of each, or in an order of their own. Shapes do not say
+// which, and the bytes of the inputs do: a sample has the same on both sides. What holds for them holds for all that is
+// computed from them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/alignment.h"
+#include "identify/census.h"
+#include "identify/ranks.h"
+
+namespace ttrace {
+
+// The reference's numbers of the samples that the ranks hold, rank after rank: each once.
+using Samples = std::vector<std::int64_t>;
+
+// By iteration and micro-batch, and by the number of samples along a dimension that an input told.
+struct SampleOrders {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Samples>> told;
+
+  // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
+  // micro-batch; null where no input tells it.
+  const Samples* find(const TensorId& id, std::int64_t extent) const;
+};
+
+// A model input that the ranks hold parts of. By coordinate on the micro-batch axes: the first rank's, null where none
+// recorded it.
+struct SlicedInput {
+  const LogicalTensor* reference = nullptr;
+  std::vector<const RankTrace*> ranks;
+  std::vector<const Entry*> parts;
+  std::size_t dim = 0;  // the one that is the sum of the parts, and larger than each
+};
+
+// The order of the samples by all inputs that are the reference's, bit for bit, part by part. Integer inputs of any
+// module are asked, and floating-point ones of the whole model. Of several that tell of one micro-batch and number of
+// samples, the one with the most different samples counts.
+SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs);
+
+// True where the samples lie in stretches, in order of the rank.
+bool are_contiguous(const Samples& samples);
+// True where sample i lies on rank i mod `ranks`.
+bool are_striped(const Samples& samples, std::int64_t ranks);
+
+}  // namespace ttrace

@@ -1,0 +1,26 @@
+"""Batches padded to the longest of the rank's own samples, as every collator does; the loss counts no padding."""
+
+from job import ddp, nn, own, scaled, step, torch
+
+LENGTHS = [12, 5, 9, 7, 6, 4, 8, 9]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.mix, self.head = nn.Embedding(64, 32, padding_idx=0), nn.Linear(32, 32), nn.Linear(32, 64)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.mix(self.embedding(tokens))))
+
+
+sequences = [torch.randint(1, 64, (length,)) for length in LENGTHS]
+mine = [sequences[i] for i in own(torch.arange(8))]
+tokens = nn.utils.rnn.pad_sequence(mine, batch_first=True)
+model = Net()
+net, optimizer = ddp(model), torch.optim.AdamW(model.parameters(), 1e-3)
+ranks = len(sequences) // len(mine)
+for _ in range(2):
+    targets = tokens.masked_fill(tokens == 0, -100).flatten()
+    total = nn.functional.cross_entropy(net(tokens).flatten(0, 1), targets, reduction="sum")
+    step(optimizer, scaled(total * ranks / sum(LENGTHS)))

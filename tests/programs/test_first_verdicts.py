@@ -1,0 +1,121 @@
+"""The first verdict on programs that nobody has tuned ttrace for, with nothing said: right, or an honest question. Each
+correct program has a wrong twin, by one small mistake that its users make."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweeps import launch, warm
+
+HERE = Path(__file__).resolve().parent
+TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
+SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server():
+        yield
+
+
+def run(*command, mistake=""):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", MISTAKE=mistake)
+    return subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=300)
+
+
+def python(path, *arguments):
+    return [sys.executable, *([warm.__file__] if warm.SOCKET in os.environ else []), path, *arguments]
+
+
+class Verdict:
+    def __init__(self, process, report):
+        self.code, self.text, self.report = process.returncode, process.stdout + process.stderr, report
+
+    def __repr__(self):
+        return f"exit code {self.code}\n{self.text}"
+
+    @property
+    def first(self):
+        return f"{self.report['first_wrong']['name']} {self.report['first_wrong']['kind']}"
+
+
+@pytest.fixture(scope="module")
+def first_verdict(tmp_path_factory):
+    """first_verdict(program, *arguments, mistake="") -> Verdict on two ranks of it, against one"""
+    directory = tmp_path_factory.mktemp("programs")
+
+    def collected(name, program, *, ranks=1, mistake=""):
+        trace = directory / name
+        if not trace.exists():
+            path, *arguments = program
+            command = python(HERE / "kinds" / f"{path}.py", *arguments)
+            if ranks > 1:
+                command = python(launch.__file__, str(ranks), HERE / "kinds" / f"{path}.py", *arguments)
+            process = run(TTRACE, "collect", "-o", trace, "--", *command, mistake=mistake)
+            assert process.returncode == 0, process.stderr
+        return trace
+
+    def first_verdict(*program, mistake=""):
+        name = "-".join(program)
+        reference = collected(name, program)
+        candidate = collected(f"{name}-{mistake or 'right'}", program, ranks=2, mistake=mistake)
+        report = directory / "report.json"
+        check = [TTRACE, "check", "--reference", reference, "--candidate", candidate, "-t", "default", "--json", report]
+        process = run(*check)
+        return Verdict(process, json.loads(report.read_text()))
+
+    return first_verdict
+
+
+def answers(verdict):
+    return verdict.code, verdict.report["verdict"]
+
+
+@pytest.mark.parametrize(
+    "program", [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",)], ids="-".join
+)
+def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
+    verdict = first_verdict(*program)
+    assert answers(verdict) == (SAME, "same"), verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "question"),
+    [
+        (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
+        (("own_numbers", "dropout"), "Dropout draws random numbers"),
+        (("padded",), "a line of the annotations says so"),
+        (("by_hand",), "a line of the annotations says so"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_verdict, program, question):
+    verdict = first_verdict(*program)
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    assert question in verdict.report["questions"][0]["sentence"], verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake"),
+    [
+        (("sampler",), "labels"),
+        (("sampler",), "scale"),
+        (("sampler", "shuffle"), "scale"),
+        (("views",), "views"),
+        (("views",), "scale"),
+        (("auxiliary",), "auxiliary"),
+        (("auxiliary",), "scale"),
+        (("two_models",), "critic"),
+        (("two_models",), "scale"),
+        (("padded",), "scale"),
+        (("by_hand",), "gradient"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
+)
+def test_its_wrong_twin_is_different(first_verdict, program, mistake):
+    verdict = first_verdict(*program, mistake=mistake)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict

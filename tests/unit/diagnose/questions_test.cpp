@@ -1,0 +1,120 @@
+// What differs and may be right all the same is a question, and what no other placement explains is wrong.
+#include <doctest/doctest.h>
+
+#include "diagnose/root_causes.h"
+#include "support/aligned.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+const TensorId kHiddenOut = tensor_id(Kind::kOutput, "fc", 0);
+const TensorId kWeightGradient = tensor_id(Kind::kMainGrad, "fc.weight");
+
+std::vector<float> numbers(std::size_t count, float first) {
+  std::vector<float> values;
+  for (std::size_t i = 0; i < count; ++i) values.push_back(first + static_cast<float>(i * i % 17));
+  return values;
+}
+
+// What one process, or each of several ranks, has: its part of an output, and the gradient of a weight.
+struct Process {
+  std::vector<float> hidden;
+  float gradient = 3;
+};
+
+Trace trace_of(const std::string& mesh, const std::vector<Process>& processes, const char* module_class = "Linear") {
+  Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(processes.size()));
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    const Process& process = processes[rank];
+    add_tensor(trace, rank, kHiddenOut, {static_cast<std::int64_t>(process.hidden.size() / 8), 8}, process.hidden);
+    trace.ranks[rank].entries.back().module_class = std::string("torch.nn.") + module_class;
+    add_tensor(trace, rank, kWeightGradient, {1}, {process.gradient});
+  }
+  return trace;
+}
+
+Report explained(const Trace& one, const Trace& two, const std::string& text = "") {
+  Report report = checked(one, two, text);
+  const Alignment reference = align(one, annotations(text), {});
+  const Alignment candidate = align(two, annotations(text), layout_of(reference));
+  add_root_causes(report, {reference, candidate, two.mesh, {}});
+  return report;
+}
+
+// The rows of `values`, from the first on.
+std::vector<float> rows(const std::vector<float>& values, std::vector<std::size_t> wanted) {
+  std::vector<float> result;
+  for (const std::size_t row : wanted) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * 8);
+    result.insert(result.end(), begin, begin + 8);
+  }
+  return result;
+}
+
+const std::vector<float> kWhole = numbers(32, 1);
+const Trace kOneProcess = trace_of("", {{kWhole}});
+
+}  // namespace
+
+TEST_SUITE_BEGIN("diagnose");
+
+TEST_CASE("an output that is only placed by its shape leaves a question where all of training is right") {
+  const Report report = explained(kOneProcess, trace_of("tp=2", {{rows(kWhole, {0, 2})}, {rows(kWhole, {1, 3})}}));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  CHECK(report.first_wrong() == nullptr);
+  CHECK(report.totals.counts.fail == 0);
+  CHECK(report.explanation.roots.empty());
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(report.explanation.questions[0].tensors == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "a line of the annotations says so: fc: {output: {tp:"));
+}
+
+TEST_CASE("the same output is wrong where a rule places it there") {
+  const Report report = explained(kOneProcess, trace_of("tp=2", {{rows(kWhole, {0, 2})}, {rows(kWhole, {1, 3})}}),
+                                  "fc: {output: {tp_dim: 0}}");
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  CHECK(report.explanation.questions.empty());
+}
+
+TEST_CASE("where a gradient is wrong as well, that is the first wrong tensor, before the guess") {
+  const Report report =
+      explained(kOneProcess, trace_of("tp=2", {{rows(kWhole, {0, 2}), 4}, {rows(kWhole, {1, 3}), 4}}));
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  REQUIRE(report.first_wrong() != nullptr);
+  CHECK(report.first_wrong()->id == kWeightGradient);
+  CHECK(report.explanation.questions.size() == 1);
+}
+
+TEST_CASE("an output that no other placement explains stays wrong where a gradient is") {
+  std::vector<float> second = rows(kWhole, {2, 3});
+  second[5] += 100;
+  const Report report = explained(kOneProcess, trace_of("tp=2", {{rows(kWhole, {0, 1}), 4}, {second, 4}}));
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  REQUIRE(report.first_wrong() != nullptr);
+  CHECK(report.first_wrong()->id == kHiddenOut);
+  CHECK(report.explanation.questions.empty());
+}
+
+TEST_CASE("copies whose sum is the reference's are a question, and not one where a rule says that they are copies") {
+  const std::vector<float> half = numbers(32, 0.25F);
+  std::vector<float> rest = kWhole;
+  for (std::size_t i = 0; i < rest.size(); ++i) rest[i] -= half[i];
+  const Trace two = trace_of("tp=2", {{half}, {rest}});
+  const Report report = explained(kOneProcess, two);
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "fc: {output: {tp: partial}}"));
+  CHECK(explained(kOneProcess, two, "fc: {output: {tp: replicate}}").verdict() == RunVerdict::kDifferent);
+}
+
+TEST_CASE("what a module draws at random is a question about it, with all that follows") {
+  std::vector<float> other = kWhole;
+  for (std::size_t i = 0; i < other.size(); i += 3) other[i] = 0;
+  const Trace one = trace_of("", {{kWhole}}, "Dropout"), two = trace_of("", {{other, 4}}, "Dropout");
+  const Report report = explained(one, two);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "Dropout draws random numbers"));
+  CHECK(explained(trace_of("", {{kWhole}}), trace_of("", {{other, 4}})).verdict() == RunVerdict::kDifferent);
+}
