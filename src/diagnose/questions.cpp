@@ -70,10 +70,6 @@ bool do_shards_misfit(const Finding& finding) {
          finding.reason == Reason::kOmission;
 }
 
-bool is_explained_by_placement(std::optional<Cause> cause) {
-  return cause == Cause::kUnreduced || cause == Cause::kPermutedBlocks;
-}
-
 // The line of annotations that would say the placement, for a user to fill in.
 std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
@@ -108,7 +104,7 @@ class Questions {
       if (!finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
-      if (!is_right && !misfits && !(root != nullptr && is_explained_by_placement(root->diagnosis))) continue;
+      if (!is_right && !misfits && !(root != nullptr && is_other_placement(i, root->diagnosis))) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement, [](const Finding& other) { return other.guessed; });
     }
@@ -143,6 +139,17 @@ class Questions {
       if (other.name == id.name || std::find(alike.begin(), alike.end(), id.name) != alike.end()) return &root;
     }
     return nullptr;
+  }
+
+  // True where a root's error is that of a tensor which lies elsewhere. Samples in another order make nothing else
+  // wrong, and neither do terms that the program adds up; terms that it forgets to add up do.
+  bool is_other_placement(std::size_t origin, std::optional<Cause> cause) const {
+    if (cause == Cause::kPermutedBlocks) return true;
+    if (cause != Cause::kUnreduced) return false;
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (follows_from_[i] == origin && !report_.findings[i].guessed) return false;
+    }
+    return true;
   }
 
   template <class Wanted>

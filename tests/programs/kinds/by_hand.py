@@ -33,7 +33,8 @@ class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
         up, down = nn.Linear(32, 64), nn.Linear(64, 32, bias=False)
-        self.up, self.down = nn.Linear(32, 64 // RANKS), nn.Linear(64 // RANKS, 32, bias=False)
+        self.up = nn.utils.skip_init(nn.Linear, 32, 64 // RANKS)  # the drawn numbers are those of the whole
+        self.down = nn.utils.skip_init(nn.Linear, 64 // RANKS, 32, bias=False)
         with torch.no_grad():
             self.up.weight.copy_(up.weight.chunk(RANKS)[RANK])
             self.up.bias.copy_(up.bias.chunk(RANKS)[RANK])

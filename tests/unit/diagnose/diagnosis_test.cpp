@@ -53,7 +53,7 @@ Recorded whole(Kind kind, const std::string& name, std::int32_t microbatch = 0) 
 
 // Checks a candidate on `axes`, every rank of which holds `values` of the tensor `m`, and returns the first root.
 RootCause root_of(ElementValue values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {},
-                  const std::string& axes = "tp=2", const std::string& text = "") {
+                  const std::string& axes = "tp=2", const std::string& text = "m: {output: {tp: replicate}}") {
   std::vector<Recorded> reference = others, candidate = others;
   reference.push_back(whole(kind, "m"));
   candidate.push_back({kind, "m", 0, {kRows, kColumns}, std::move(values)});

@@ -582,8 +582,8 @@ TEST_CASE("errors that are no known mistake are not called one") {
           tensor.held = {columns_of(tensor.held[0], 16, 0, 8), columns_of(tensor.held[0], 16, 8, 16)};
         }
       }
-      const std::string text =
-          split ? "m:\n  input: {tp_dim: 1}\n  output: {tp_dim: 1}\nm.weight: {tp_dim: 1}\n" : std::string();
+      const std::string text = split ? "m:\n  input: {tp_dim: 1}\n  output: {tp_dim: 1}\nm.weight: {tp_dim: 1}\n"
+                                     : "m:\n  input: {tp: replicate}\n  output: {tp: replicate}\n";
       const RootCause root = first_root(reference, "tp=2", candidate, text);
       const bool fine = !root.diagnosis || (damage.may_be_region && root.diagnosis == Cause::kRegion);
       REQUIRE_MESSAGE(fine, damage.what << ": " << root.sentence);

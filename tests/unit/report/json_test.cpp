@@ -38,6 +38,7 @@ TEST_CASE("the JSON report of two equal runs") {
   "first_wrong": null,
   "root_cause": null,
   "roots": [],
+  "questions": [],
   "wrong_in_second_run": null,
   "findings": [],
   "notes": []
