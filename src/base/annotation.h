@@ -85,7 +85,7 @@ enum class MicrobatchOrder : std::uint8_t {
 struct MicrobatchRule {
   std::vector<std::string> axes = {};    // outermost first; empty: those that the mesh has of `microbatch_axes`
   std::optional<MicrobatchOrder> order;  // absent: slices where the counts and the shapes say so, else interleaved
-  std::string layout;                    // of slices; empty: contiguous, or striped where the integer inputs say so
+  std::string layout;                    // of slices; empty: as the bytes of the inputs tell, else contiguous
   SourceLine source;                     // line 0 where no file says it
 };
 

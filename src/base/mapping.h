@@ -38,10 +38,11 @@ using LayoutOptions = std::map<std::string, std::vector<std::int64_t>>;
 struct AxisPlacement {
   std::string axis;  // an axis of the trace, an alias, or a well-known axis that the trace lacks (size 1)
   Placement placement = Placement::kReplicate;
-  bool mean = false;                  // for kPartial: the sum is divided by the number of its terms
-  std::int32_t dim = 0;               // for kShard; negative counts from the end
-  std::string layout = "contiguous";  // name of a registered shard layout (base/layout.h)
-  LayoutOptions options;              // of the layout
+  bool mean = false;     // for kPartial: the sum is divided by the number of its terms
+  std::int32_t dim = 0;  // for kShard; negative counts from the end
+  // The name of a registered shard layout (base/layout.h); of a deduced placement of samples it may be words for people.
+  std::string layout = "contiguous";
+  LayoutOptions options;  // of the layout
   // The number of elements of the whole, behind which padding follows, or kReferenceExtent.
   std::optional<std::int64_t> unpadded;
   // Packed sequences: names of the recorded tensors that hold their cumulative lengths, without padding and

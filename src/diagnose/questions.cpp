@@ -162,7 +162,8 @@ class Questions {
   std::string sentence_about(std::size_t i, Reason reason) const {
     const Finding& finding = report_.findings[i];
     const RootCause* root = root_of(i);
-    const std::string what = root == nullptr ? finding.message + "." : root->sentence;
+    // What does not fit together is said by the finding; a root that nothing explains says no more.
+    const std::string what = root == nullptr || !root->diagnosis ? finding.message + "." : root->sentence;
     if (reason == Reason::kOwnNumbers) return fmt::format("{} {}", what, describe_own_numbers(finding, evidence_));
     return fmt::format(
         "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "

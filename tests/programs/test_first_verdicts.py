@@ -80,7 +80,9 @@ def answers(verdict):
 
 
 @pytest.mark.parametrize(
-    "program", [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",)], ids="-".join
+    "program",
+    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",)],
+    ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
     verdict = first_verdict(*program)

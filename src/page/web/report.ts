@@ -68,6 +68,12 @@ export type Reason =
   | "empty" // untrusted: no elements, or none that is finite on both sides
   | "not-checkable" // untrusted: no relation could be tested (`abft`)
   | "re-routed" // untrusted: differs by no more than the tokens that a near tie sent elsewhere can explain
+  // untrusted: differs where its shape places it, and neither annotations nor the program nor bytes say that it lies
+  // there
+  | "guessed-placement"
+  // untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each rank
+  // for itself
+  | "own-numbers"
 
 export type StatisticName =
   | "rel_err" // the norm of the difference over that of the reference
@@ -232,6 +238,17 @@ export interface Root {
   source: Source; // of the module
 }
 
+// What would have to be said before tensors that differ can be called wrong.
+export interface Question {
+  name: string; // empty: about ranks
+  kind: Kind | null;
+  iteration: number | null;
+  microbatch: number | null;
+  pass: Pass | null;
+  tensors: number; // that it is about; this is the first of them
+  sentence: string; // what differs, what is not known, and what to write or to do
+}
+
 // What was checked of the optimizer's steps.
 export interface OptimizerSteps {
   parameters: number; // that have updates
@@ -293,6 +310,7 @@ export interface Report {
   first_wrong: FirstWrong | null; // the first in order of execution that is fail or missing
   root_cause: FirstWrong | null; // deprecated: the same as `first_wrong`, which is no root cause
   roots: Root[]; // wrong tensors that nothing wrong explains
+  questions: Question[]; // about tensors that differ where a placement was guessed, or by numbers of each rank's own
   wrong_in_second_run: number | null; // wrong tensors of a second run; null: there was none
   optimizer_steps?: OptimizerSteps; // what was checked of them; absent: none recorded
   findings: Finding[]; // all but pass, in order of execution

@@ -76,6 +76,12 @@ Reason = Literal[
     "empty",  # untrusted: no elements, or none that is finite on both sides
     "not-checkable",  # untrusted: no relation could be tested (`abft`)
     "re-routed",  # untrusted: differs by no more than the tokens that a near tie sent elsewhere can explain
+    # untrusted: differs where its shape places it, and neither annotations nor the program nor bytes say that it lies
+    # there
+    "guessed-placement",
+    # untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each
+    # rank for itself
+    "own-numbers",
 ]
 
 StatisticName = Literal[
@@ -238,6 +244,19 @@ class Root:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What would have to be said before tensors that differ can be called wrong."""
+
+    name: str  # empty: about ranks
+    kind: Kind | None
+    iteration: int | None
+    microbatch: int | None
+    pass: Pass | None
+    tensors: int  # that it is about; this is the first of them
+    sentence: str  # what differs, what is not known, and what to write or to do
+
+
+@dataclass(frozen=True)
 class OptimizerSteps:
     """What was checked of the optimizer's steps."""
 
@@ -298,6 +317,8 @@ class Report:
     first_wrong: Finding | None  # the first in order of execution that is fail or missing
     root_cause: Finding | None  # deprecated: the same as `first_wrong`, which is no root cause
     roots: tuple[Root, ...]  # wrong tensors that nothing wrong explains
+    # about tensors that differ where a placement was guessed, or by numbers of each rank's own
+    questions: tuple[Question, ...]
     wrong_in_second_run: int | None  # wrong tensors of a second run; null: there was none
     findings: tuple[Finding, ...]  # all but pass, in order of execution
     notes: tuple[str, ...]

@@ -35,6 +35,7 @@ class Chunk:
         self.root = root
         self.base = _unwrapped(root)  # what the wrappers around it (DistributedDataParallel) hold
         self.names: dict[int, str | None] = {}  # id of a module -> its name; None for a wrapper
+        self._data_parallel: set[str] = set()  # paths of wrappers around parts of the model
         # Classes of modules that are called in it and are no part of it, as of the registration that came last then. A
         # program may make such modules anew for each call.
         self._strangers: set[type] = set()
@@ -49,10 +50,23 @@ class Chunk:
         # Wrappers around the base come first and lose against what is found inside it.
         # A compiled one is called in the place of what it wraps, and has its name.
         self.names = {id(module): ROOT if compiler_of(module) else None for module in self.root.modules()}
-        for path, module in self.base.named_modules():
+        modules = list(self.base.named_modules())
+        self._data_parallel = {path for path, module in modules if _is_data_parallel(module)}
+        for path, module in modules:
             children = module._modules.keys()  # TorchScript's has no iterator but this
             wraps = any(child in _INNER_WRAPPED for child in children) and not compiler_of(module)
-            self.names[id(module)] = None if wraps else _plain(path) or ROOT
+            wraps = wraps or path in self._data_parallel
+            self.names[id(module)] = None if wraps else self._plain(path) or ROOT
+
+    def _plain(self, path: str) -> str:
+        """The path in the plain model, without the components of wrappers."""
+        if self._data_parallel:
+            parts = path.split(".")
+            wrapped = {".".join(parts[:end]) for end in range(len(parts))} & self._data_parallel
+            for wrapper in sorted(wrapped, key=len, reverse=True):
+                del parts[len(wrapper.split(".")) if wrapper else 0]
+            path = ".".join(parts)
+        return _plain(path)
 
     def look_for(self, module: torch.nn.Module, registered: int) -> None:
         """Names all modules anew where `module`, which has no name, may have been added to them. `registered` counts
@@ -75,7 +89,7 @@ class Chunk:
         """A shared parameter comes with each of its names: pipeline stages may split a model at any of them. Without
         those that are part of a flat one."""
         return [
-            (_plain(path), parameter)
+            (self._plain(path), parameter)
             for path, parameter in self.base.named_parameters(remove_duplicate=False)
             if not adapters.any_says(Adapter.is_flattened, parameter)
         ]
@@ -214,6 +228,12 @@ def _unwrapped(root: torch.nn.Module) -> torch.nn.Module:
             break
         root = child
     return root
+
+
+def _is_data_parallel(module: torch.nn.Module) -> bool:
+    """DistributedDataParallel, DataParallel and other frameworks' of that name, around a part of the model."""
+    children = module._modules
+    return list(children) == ["module"] and any("DataParallel" in base.__name__ for base in type(module).__mro__)
 
 
 @functools.lru_cache(maxsize=1 << 14)  # asked of each parameter, for each event of an iteration
