@@ -20,7 +20,7 @@ MADE = "made by tools/report_types"
 # A root's diagnosis stands in `roots`, so that the first wrong finding is a Finding in Python.
 AS_PYTHON = {"FirstWrong": "Finding"}
 # `pass` is a word of Python's.
-PYTHON_NAMES = {("Counts", "pass"): "passed", ("Finding", "pass"): "pass_", ("Root", "pass"): "pass_"}
+PYTHON_NAMES = {("Counts", "pass"): "passed"} | {(name, "pass"): "pass_" for name in ("Finding", "Question", "Root")}
 
 
 def types_of(schema: dict) -> list[dict]:

@@ -251,7 +251,7 @@ class Question:
     kind: Kind | None
     iteration: int | None
     microbatch: int | None
-    pass: Pass | None
+    pass_: Pass | None
     tensors: int  # that it is about; this is the first of them
     sentence: str  # what differs, what is not known, and what to write or to do
 
