@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "compare/same_bits.h"
 #include "host/exit_codes.h"
+#include "load/problems.h"
 #include "load/trace_reader.h"
 #include "record/completion.h"
 #include "text/readable.h"
@@ -33,15 +34,6 @@ std::vector<fs::path> files_with(const fs::path& directory, const std::string& e
   }
   std::sort(found.begin(), found.end());
   return found;
-}
-
-std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
-  std::vector<std::string> lines;
-  for (const fs::path& file : files) {
-    std::ifstream stream(file);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  }
-  return lines;
 }
 
 // The traces of a run, more than one where it was split.
@@ -153,7 +145,7 @@ void mark_all_incomplete(const fs::path& directory) {
 }  // namespace
 
 void show_warnings(const fs::path& directory) {
-  const std::vector<std::string> lines = lines_of(files_with(directory, ".warning"));
+  const std::vector<std::string> lines = warnings_in(directory);
   std::vector<std::string> texts;  // each once, in the order of the ranks
   std::map<std::string, std::set<std::int64_t>> ranks;
   for (const std::string& line : lines) {
@@ -228,7 +220,7 @@ bool repeats(const fs::path& first, const fs::path& again) {
 }
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
-  const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
+  const std::vector<std::string> problems = problems_in(directory);
   if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
   // An iteration that has a trace of its own was over when the command failed.
   if (!result.failure.empty()) mark_all_incomplete(directory);
@@ -237,7 +229,7 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   bool is_arranged = true;
   for (const fs::path& path : traces_in(directory)) {
     try {
-      const Trace trace = read_trace(path);
+      const Trace trace = read_trace_as_it_is(path);
       collected.add(trace);
       is_arranged = is_arranged && (trace.world_size == 1 || !trace.mesh.axes.empty());
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
