@@ -178,7 +178,8 @@ struct Proof {
   std::optional<Proofs> by_kind;       // none: of a trace that was checked against itself
   std::vector<OverrideUse> overrides;  // all of the tolerance file's
   std::optional<std::string>
-      unmeasured;  // what tolerances are that were not measured. None: measured, or there are none
+      unmeasured;                // what tolerances are that were not measured. None: measured, or there are none
+  std::optional<double> margin;  // of measured tolerances, where it is another than kDefaultMargin
 };
 
 // Says what explains the wrong tensors.

@@ -288,6 +288,8 @@ export interface Report {
   partial?: string;
   sketched?: string; // of tensors that were judged by their sketches: how many, and what these cannot show
   unmeasured?: string; // of `-t default`: what the tolerances are; absent: measured, or none
+  // of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not
+  margin?: number | null;
   instead: string | null; // what the check lacks (-t, -a)
   next: string | null; // the command that makes what it lacks, or looks closer at what differs
   first_wrong: FirstWrong | null; // the first in order of execution that is fail or missing

@@ -306,4 +306,6 @@ class Report:
     partial: str | None = None
     sketched: str | None = None  # of tensors that were judged by their sketches: how many, and what these cannot show
     unmeasured: str | None = None  # of `-t default`: what the tolerances are; absent: measured, or none
+    # of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not
+    margin: float | None | None = None
     optimizer_steps: OptimizerSteps | None = None  # what was checked of them; absent: none recorded
