@@ -119,8 +119,8 @@ RunVerdict Report::verdict() const {
   const bool wrong = totals.counts.fail > 0 || totals.counts.missing > 0 || first_wrong() != nullptr ||
                      lacks_tolerance() || (strict && totals.counts.untrusted > 0);
   if (wrong) return RunVerdict::kDifferent;
-  const bool open =
-      totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() || (strict && totals.counts.not_seen > 0);
+  const bool open = totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() ||
+                    (strict && totals.counts.not_seen > 0) || runs.failed.has_value();
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "format/format.h"
 #include "load/trace_reader.h"
 
 namespace ttrace {
@@ -64,6 +65,12 @@ std::vector<std::string> warnings_in(const fs::path& directory) {
   std::vector<std::string> lines;
   add_lines(directory, kWarning, lines);
   return lines;
+}
+
+std::string job_failure_in(const fs::path& directory) {
+  std::vector<std::string> lines;
+  add_lines_of(directory / kJobFailureName, lines);
+  return lines.empty() ? "" : lines.front();
 }
 
 void require_no_problems(const fs::path& directory) {

@@ -16,6 +16,10 @@ std::vector<std::string> problems_in(const std::filesystem::path& directory);
 // Returns those of `rank-00000.warning` and so on.
 std::vector<std::string> warnings_in(const std::filesystem::path& directory);
 
+// Returns what `ttrace collect` says of the end of a job that failed after all was recorded: "the command exited with
+// code 3". Empty where it says nothing.
+std::string job_failure_in(const std::filesystem::path& directory);
+
 // Throws InputError, which says what the recorder said, where there is a problem: what such a trace holds may be right,
 // and yet not be what the job computed.
 void require_no_problems(const std::filesystem::path& directory);

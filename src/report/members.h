@@ -254,6 +254,8 @@ void describe(auto& object, const Report& report) {
       "of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does");
   object.has("sketched", IfAny{report.runs.sketched},
              "of tensors that were judged by their sketches: how many, and what these cannot show");
+  object.has("failed", IfAny{report.runs.failed},
+             "how the candidate's job failed, after it had recorded all; absent: it did not");
   object.has("unmeasured", IfAny{report.proof.unmeasured},
              "of `-t default`: what the tolerances are; absent: measured, or none");
   object.has("margin", IfAny{report.proof.margin},

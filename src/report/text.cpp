@@ -256,6 +256,7 @@ std::string describe_open(const Report& report) {
                        report.totals.counts.not_seen);
   }
   if (report.totals.counts.pass == 0) return "nothing trusted was compared";
+  if (report.runs.failed) return fmt::format("{}; nothing of it is wrong", *report.runs.failed);
   return fmt::format("{} tensors were not seen (--strict)", report.totals.counts.not_seen);
 }
 

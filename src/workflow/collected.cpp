@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "compare/same_bits.h"
+#include "format/format.h"
 #include "host/exit_codes.h"
 #include "load/problems.h"
 #include "load/trace_reader.h"
@@ -132,14 +133,18 @@ int conclude_without_trace(const fs::path& directory, const CommandResult& resul
   return kExitCouldNotLook;
 }
 
-void mark_all_incomplete(const fs::path& directory) {
+// Takes the completion marks back from the ranks' files, and says beside them how the job failed where there were any.
+void mark_all_incomplete(const fs::path& directory, const std::string& failure) {
+  bool was_complete = false;
   for (const fs::path& file : files_with(directory, ".h5")) {
     try {
-      remove_completion_mark(file);
+      was_complete = take_back_completion_mark(file) || was_complete;
     } catch (const InputError&) {  // NOLINT(bugprone-empty-catch)
       // The file is not a whole HDF5 file, so it has no mark.
     }
   }
+  // Where the disk is full, the files themselves say enough.
+  if (was_complete) std::ofstream(directory / kJobFailureName) << fmt::format("the command {}\n", failure);
 }
 
 }  // namespace
@@ -223,7 +228,7 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   const std::vector<std::string> problems = problems_in(directory);
   if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
   // An iteration that has a trace of its own was over when the command failed.
-  if (!result.failure.empty()) mark_all_incomplete(directory);
+  if (!result.failure.empty()) mark_all_incomplete(directory, result.failure);
   std::vector<std::string> gaps;
   Collected collected;
   bool is_arranged = true;

@@ -1,5 +1,6 @@
 """Through every way in which Python processes come into being, and to every end that they may come to."""
 
+import json
 import os
 import pty
 import signal
@@ -81,6 +82,66 @@ def test_a_command_that_fails_after_recording_leaves_no_completion_mark(collect)
     assert collected.code == 7
     assert not collected.rank().complete
     assert collected.messages[-1] == "ttrace: error: the command exited with code 7; the trace is marked incomplete"
+
+
+ENDING = """
+import os, sys
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    if step == 1 and sys.argv[1] == "raise":
+        raise RuntimeError("the training program fails")
+    optimizer.zero_grad()
+    model(torch.ones(3, 4)).square().mean().backward()
+    if "wrong" in sys.argv:
+        model.bias.grad.mul_(2)
+    optimizer.step()
+if sys.argv[1] == "abort":
+    os.abort()
+"""
+KILLED = "the command was killed by signal 6 (Aborted)"
+
+
+def test_a_job_that_dies_after_what_it_was_to_record_is_not_called_different_for_that(collect, script):
+    whole, aborted, wrong, early = [
+        collect(*options, command=script(ENDING, *arguments)).directory
+        for options, arguments in (
+            ((), ["end"]),
+            ((), ["abort"]),
+            ((), ["abort", "wrong"]),
+            (("--iterations", "0-1"), ["raise"]),
+        )
+    ]
+    assert (aborted / "job.failure").read_text() == f"{KILLED}\n"
+    assert "whole, and the job failed afterwards" in inspect(aborted).stdout
+    code, report = report_of(whole, aborted)
+    assert (code, report["verdict"]) == (2, "could-not-look")
+    assert (report["counts"]["fail"], report["counts"]["missing"]) == (0, 0)
+    assert report["failed"] == f"{KILLED} after all of this was recorded"
+    line = run([TTRACE, "check", "--reference", whole, "--candidate", aborted, "-t", "default", "-q"]).stdout
+    assert line == f"could-not-look: {KILLED} after all of this was recorded; nothing of it is wrong\n"
+
+    code, report = report_of(whole, wrong)
+    assert (code, report["verdict"]) == (1, "different")
+    assert (report["first_wrong"]["name"], report["first_wrong"]["kind"]) == ("bias", "main_grad")
+    assert f"{KILLED} after all of this was recorded" in report["notes"]
+
+    code, report = report_of(whole, early)  # it was to record one more iteration
+    assert (code, report["first_wrong"]["reason"]) == (1, "incomplete-rank")
+    refused = run([TTRACE, "check", "--reference", aborted, "--candidate", whole, "-t", "default"])
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"ttrace: error: {aborted}: {KILLED} after all of this was recorded; expected a whole trace\n"
+    )
+    assert "after all of this was recorded" in run([TTRACE, "abft", aborted, "-q"]).stdout
+
+
+def report_of(reference, candidate):
+    words = ("check", "--reference", reference, "--candidate", candidate, "-t", "default", "--json", "-")
+    process = run([TTRACE, *words])
+    return process.returncode, json.loads(process.stdout)
 
 
 def inspect(directory, *options):

@@ -287,6 +287,7 @@ export interface Report {
   // of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does
   partial?: string;
   sketched?: string; // of tensors that were judged by their sketches: how many, and what these cannot show
+  failed?: string; // how the candidate's job failed, after it had recorded all; absent: it did not
   unmeasured?: string; // of `-t default`: what the tolerances are; absent: measured, or none
   // of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not
   margin?: number | null;
