@@ -45,7 +45,9 @@ export type Reason =
   | "replicas-disagree" // fail: ranks that hold the same elements have other values
   | "recompute-differs" // fail: the recomputed forward is not the first forward
   | "shape-mismatch" // fail: the merged shape is not the reference's
-  | "dtype-mismatch" // fail: one side is floating, the other integer; or a parameter's dtype is narrower
+  // fail: a parameter is floating on one side and integer on the other, or narrower than the reference's; untrusted: a
+  // mask is bool on one side and floating on the other
+  | "dtype-mismatch"
   | "overlap" // fail: elements are filled twice without a declaration
   | "duplicate-tensor" // fail: one rank holds the same canonical tensor twice
   | "duplicate-rank" // fail: a rank is there twice

@@ -134,12 +134,16 @@ TEST_CASE("another shape fails and is not compared") {
   CHECK(matching.pairs.empty());
 }
 
-TEST_CASE("floating point against integers fails, two floating dtypes are compared and mentioned") {
+TEST_CASE("another dtype is compared and mentioned, but for a parameter that is integer on one side alone") {
   const Alignment reference = holding({{kMlp}, {kNorm}, {kWeight}});
-  const Alignment integer = holding({{kMlp, {2}, Dtype::kInt64}, {kNorm}, {kWeight}});
+  const Alignment integer = holding({{kMlp}, {kNorm}, {kWeight, {2}, Dtype::kInt64}});
   check_only_finding(match(reference, integer), Verdict::kFail, Reason::kDtypeMismatch,
-                     "mlp output, iteration 0, micro-batch 0: the reference has float32 [2], the candidate int64 [2]",
-                     {0});
+                     "mlp.weight param, iteration 0: the reference has float32 [2], the candidate int64 [2]", {0});
+  const Matching counted = match(reference, holding({{kMlp, {2}, Dtype::kInt64}, {kNorm}, {kWeight}}));
+  CHECK(counted.findings.empty());
+  CHECK(counted.pairs.size() == 3);
+  CHECK(counted.notes == Notes{"float32 in the reference is int64 in the candidate: 1 tensors, such as mlp output, "
+                               "iteration 0, micro-batch 0"});
   const Alignment half = holding({{kMlp, {2}, Dtype::kBFloat16}, {kNorm, {2}, Dtype::kBFloat16}, {kWeight}});
   const Matching matching = match(reference, half);
   CHECK(matching.findings.empty());
