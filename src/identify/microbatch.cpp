@@ -8,7 +8,7 @@
 
 #include "base/describe.h"
 #include "base/error.h"
-#include "identify/input_names.h"
+#include "identify/member_names.h"
 #include "identify/program.h"
 
 namespace ttrace {
@@ -99,7 +99,7 @@ bool inputs_are_sliced(const RankTable& table, const Census& census, const Micro
     if (entry.id.microbatch < 0) return;
     TensorId id = entry.id;
     id.chunk = 0;
-    id.name = name_of_input(id.name, id.kind, layout);
+    id.name = name_of_member(id.name, id.kind, layout);
     if (!reference.tensors.contains(id)) return;
     std::vector<Shape>& of_tensor = parts[id];
     of_tensor.resize(static_cast<std::size_t>(microbatches.ranks));
@@ -176,7 +176,7 @@ std::string layout_of_slices(const RankTable& table, const Census& census, const
   for_each_entry(census, is_given, [&](const PresentRank& rank, const Entry& entry) {
     if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
     TensorId id = entry.id;
-    id.name = name_of_input(id.name, id.kind, layout);
+    id.name = name_of_member(id.name, id.kind, layout);
     const auto found = tensors.find(id);
     if (found == tensors.end()) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
@@ -229,7 +229,7 @@ FittingOrders fitting_orders(const RankTable& table, const Census& census, const
     if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
     TensorId id = entry.id;
     id.chunk = 0;
-    id.name = name_of_input(id.name, id.kind, layout);
+    id.name = name_of_member(id.name, id.kind, layout);
     if (!layout.shapes.contains({id.name, id.kind})) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     const auto is_there = [&](const Microbatches& order) {

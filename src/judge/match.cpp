@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/lookup.h"
 #include "judge/choices.h"
+#include "judge/extra_outputs.h"
 #include "judge/judge.h"
 #include "judge/lone_modules.h"
 
@@ -412,6 +413,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
     if (!found) matching.findings.push_back(finding_about_part(finding, Side::kReference, reference));
   }
   waive_lone_modules(reference, candidate, matching);
+  waive_extra_outputs(reference, candidate, matching);
   note_not_seen(reference, candidate, matching);
   matching.partial = describe_partial(reference, candidate, matching.findings);
   waive_local(reference, candidate, matching);

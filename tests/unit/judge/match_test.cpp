@@ -152,6 +152,29 @@ TEST_CASE("another dtype is compared and mentioned, but for a parameter that is 
                                 "iteration 0, micro-batch 0"});
 }
 
+TEST_CASE("a value that a module returns on one side alone is waived beside what both return") {
+  const auto returned = [](const char* name) { return Held{test::tensor_id(Kind::kOutput, name, 0)}; };
+  const auto used = [](const char* name) { return Held{test::tensor_id(Kind::kGradOutput, name, 0)}; };
+  const Alignment one = holding({returned("attn:0"), used("attn:0")});
+  const Alignment two = holding({returned("attn:0"), used("attn:0"), returned("attn:1"), used("attn:1")});
+  for (const auto& [reference, candidate] : {std::pair(&one, &two), {&two, &one}}) {
+    const Matching matching = match(*reference, *candidate);
+    CHECK(matching.findings.empty());
+    CHECK(matching.waived == 2);
+    CHECK(matching.notes ==
+          Notes{"waived: 2 values that modules return on one side alone, beside what both return: attn:1"});
+  }
+  const auto missing = [&](const Held& more) {
+    return match(one, holding({returned("attn:0"), used("attn:0"), more})).findings.size();
+  };
+  CHECK(missing(returned("attn:1#1")) == 1);  // of another call
+  CHECK(missing(returned("attn:mask")) == 1);
+  CHECK(missing({returned("attn:1").id, {2}, Dtype::kInt64}) == 1);
+  const Alignment model = holding({returned("(model):0"), used("(model):0")});
+  CHECK(match(holding({returned("(model):0"), used("(model):0"), returned("(model):1")}), model).findings.size() == 1);
+  CHECK(match(holding({returned("a:0"), returned("a:1")}), holding({returned("a:0")})).findings.size() == 1);
+}
+
 TEST_CASE("a parameter's tensor that is narrower than the reference's fails, unless it is declared") {
   const TensorId gradient{.kind = Kind::kMainGrad, .name = "mlp.weight"};
   const Alignment wide = holding({{gradient}}), narrow = holding({{gradient, {2}, Dtype::kBFloat16}});
