@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "format/format.h"
-#include "load/trace_reader.h"
 
 namespace ttrace {
 namespace {
@@ -53,11 +52,6 @@ void add_lines(const fs::path& directory, std::string_view extension, std::vecto
 std::vector<std::string> problems_in(const fs::path& directory) {
   std::vector<std::string> lines;
   add_lines(directory, kProblem, lines);
-  const fs::path trace = (directory / "").parent_path();
-  const fs::path run = trace.has_parent_path() ? trace.parent_path() : fs::path(".");
-  for (const auto& [number, iteration] : list_iterations(run)) {
-    if (iteration.filename() == trace.filename()) add_lines(run, kProblem, lines);
-  }
   return lines;
 }
 

@@ -9,8 +9,8 @@
 
 namespace ttrace {
 
-// Returns the lines of `rank-00000.problem`, `rank-00001.problem`, ... in the directory; of the trace of one iteration
-// (--split) also those of its run.
+// Returns the lines of `rank-00000.problem`, `rank-00001.problem`, ... in the directory. Those of a run that was split
+// are its own: each of its traces is of an iteration that was over.
 std::vector<std::string> problems_in(const std::filesystem::path& directory);
 
 // Returns those of `rank-00000.warning` and so on.

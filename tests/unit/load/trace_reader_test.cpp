@@ -102,20 +102,6 @@ TEST_SUITE("load") {
     CHECK(problems_in(directory) == std::vector<std::string>{"rank 0: one", "rank 0: t\\x1bwo"});
   }
 
-  TEST_CASE("a problem of a run is one of the trace of each of its iterations, and of no neighbour") {
-    TraceBuilder builder;
-    const fs::path trace = builder.tensor("a", Kind::kOutput, {3}, index_value).write();
-    const fs::path run = trace / "run";
-    for (const char* name : {"iteration-000002", "others"}) {
-      fs::create_directories(run / name);
-      fs::copy_file(trace / "rank-00000.h5", run / name / "rank-00000.h5");
-    }
-    std::ofstream(run / "rank-00000.problem") << "rank 0: one\n";
-    CHECK_THROWS_AS(read_trace(run / "iteration-000002"), InputError);
-    CHECK_THROWS_AS(read_trace(run / "iteration-000002/"), InputError);
-    CHECK(read_trace(run / "others").ranks.size() == 1);
-  }
-
   TEST_CASE("each rank's steps of an optimizer are read from its provenance, and a rank that says nothing has none") {
     TraceBuilder builder;
     builder.provenance(R"({"optimizer_steps": {"parameters": [["w"]], "steps": [{"iteration": 0, "chunk": 0,
