@@ -27,6 +27,9 @@ AlignedTrace align_trace(Trace trace, const Annotations& annotations, const Mode
 }
 
 AlignedTrace align_whole(Trace trace, const Annotations& annotations, const ModelLayout& layout, int threads) {
+  if (trace.failure) {
+    throw InputError(fmt::format("{}: {}; expected a whole trace", trace.directory.string(), *trace.failure));
+  }
   AlignedTrace aligned = settle_and_align(std::move(trace), annotations, layout, threads, AxesOf::kAnother);
   std::vector<Finding> findings = aligned.alignment.findings;
   std::erase_if(findings, [&](const Finding& finding) { return is_not_seen(aligned.alignment, finding); });

@@ -32,7 +32,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kRecomputeDiffers, "recompute-differs", "fail: the recomputed forward is not the first forward"},
     {Reason::kShapeMismatch, "shape-mismatch", "fail: the merged shape is not the reference's"},
     {Reason::kDtypeMismatch, "dtype-mismatch",
-     "fail: one side is floating, the other integer; or a parameter's dtype is narrower"},
+     "fail: a parameter is floating on one side and integer on the other, or narrower than the reference's; "
+     "untrusted: a mask is bool on one side and floating on the other"},
     {Reason::kOverlap, "overlap", "fail: elements are filled twice without a declaration"},
     {Reason::kDuplicateTensor, "duplicate-tensor", "fail: one rank holds the same canonical tensor twice"},
     {Reason::kDuplicateRank, "duplicate-rank", "fail: a rank is there twice"},

@@ -121,7 +121,7 @@ RunVerdict Report::verdict() const {
                      lacks_tolerance() || (strict && totals.counts.untrusted > in_question);
   if (wrong) return RunVerdict::kDifferent;
   const bool open = in_question > 0 || totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() ||
-                    (strict && totals.counts.not_seen > 0);
+                    (strict && totals.counts.not_seen > 0) || runs.failed.has_value();
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

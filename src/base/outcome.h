@@ -160,6 +160,8 @@ struct Runs {
   // One sentence that says how many tensors were judged by their sketches, and what these cannot show. None: no tensor
   // was.
   std::optional<std::string> sketched;
+  // One sentence that says how the candidate's job failed, after it had recorded all that it was to. None: it did not.
+  std::optional<std::string> failed;
 };
 
 // Says how much was looked at. compared + missing + not seen + waived = tensors of either side + findings about ranks.
@@ -178,7 +180,8 @@ struct Proof {
   std::optional<Proofs> by_kind;       // none: of a trace that was checked against itself
   std::vector<OverrideUse> overrides;  // all of the tolerance file's
   std::optional<std::string>
-      unmeasured;  // what tolerances are that were not measured. None: measured, or there are none
+      unmeasured;                // what tolerances are that were not measured. None: measured, or there are none
+  std::optional<double> margin;  // of measured tolerances, where it is another than kDefaultMargin
 };
 
 // What nobody has said, and would have to, before tensors that differ can be called wrong. They are untrusted.
@@ -217,7 +220,8 @@ struct Report {
   // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is
   // untrusted. Else `could-not-look` where that leaves the question open: something is in question, nothing passed, too little was proved (no
   // floating-point tensor at all, or a kind of `unproved_kinds`, or a loss is not finite), of a kind of tensors that
-  // were not seen nothing passed, or the check is strict and something was not seen. Else `same`.
+  // were not seen nothing passed, the check is strict and something was not seen, or the job failed afterwards. Else
+  // `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
   // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.

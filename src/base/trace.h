@@ -14,7 +14,8 @@
 //     compute_dtype    string    a dtype name ("bfloat16"), or "" when not known
 //     provenance       string    JSON object: command, versions, device, git commit, time, perturb seed, ...;
 //                                "not_seen" lists what could not be recorded (`NotSeen` below)
-//     complete         uint8     1; absent or 0 in the file of a rank whose recording did not end well
+//     complete         uint8     1; absent or 0 in the file of a rank whose recording did not end well, or whose job
+//                                failed afterwards: then the seal says so, and `job.failure` beside the files how
 //   /tensors/<iteration>/<microbatch or "-">/<pass>/<kind>/<chunk>/<name>
 //                            one contiguous dataset per tensor, 64-byte aligned in the file; for people
 //                            and other tools: h5py and h5dump read it, bf16 and fp8 included (custom float
@@ -263,7 +264,9 @@ struct RankTrace {
   std::vector<NotSeen> not_seen;
   std::vector<OptimizerStep> optimizer_steps;
   std::shared_ptr<const ModuleSources> sources;  // null: it says nothing of them
+  bool job_failed = false;                       // after all was recorded: `complete` was taken back
 
+  bool is_whole() const { return complete || job_failed; }
   const std::byte* bytes_of(const Entry& entry) const {  // its elements; throws RecordedAsSketch
     if (entry.sketch) throw RecordedAsSketch(entry);
     return stored_bytes_of(entry);
@@ -282,6 +285,9 @@ struct Trace {
   Provenance provenance;                        // of the lowest rank
   std::shared_ptr<const ProgramWords> program;  // null: the ranks say nothing of how they are parallel
   std::vector<RankTrace> ranks;                 // by rank; a missing rank is absent, a duplicate appears twice
+  // How the job failed after ranks had recorded all that they were to: "the command exited with code 3 after all of
+  // this was recorded". None: no rank says so.
+  std::optional<std::string> failure = {};
 };
 
 // Throws InputError where a tensor of the trace was recorded as a sketch; `what` needs its elements.

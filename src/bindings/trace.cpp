@@ -37,7 +37,7 @@ class OpenTrace {
   OpenTrace(const std::filesystem::path& directory, const AnnotationSource& annotations,
             std::shared_ptr<const OpenTrace> reference)
       : reference_(std::move(reference)),
-        aligned_(align_read(read_trace(directory), annotations,
+        aligned_(align_read(read_trace_as_it_is(directory), annotations,
                             reference_ ? layout_of(reference_->alignment()) : ModelLayout{})) {}
 
   const Trace& trace() const { return *aligned_.trace; }

@@ -122,6 +122,7 @@ int run(const AbftOptions& options, Team& team) {
   add_root_of_each_module(report);
   add_sources(report, aligned.alignment, *aligned.trace);
   report.runs.candidate = options.trace;
+  report.runs.failed = aligned.trace->failure;
   report.advice.all_findings = "--all";
   require_unchanged_files();
   page.command = command_of(options);

@@ -21,7 +21,7 @@ struct ExplainOptions {
 };
 
 int run(const ExplainOptions& options) {
-  Trace trace = read_trace(options.candidate);
+  Trace trace = read_trace_as_it_is(options.candidate);
   const Annotations annotations = load_annotations(options.annotations, trace);
   if (!options.correspondence.empty()) {
     auto trusted = read_reference(options.reference, Annotations{});

@@ -24,7 +24,7 @@ struct ExportOptions {
 
 // Returns the tensors; with a correspondence, those that have a counterpart in the reference, as that has them.
 AlignedTrace exported(const ExportOptions& options) {
-  Trace trace = read_trace(options.trace);
+  Trace trace = read_trace_as_it_is(options.trace);
   const Annotations annotations = load_annotations(options.annotations, trace);
   if (options.correspondence.empty()) return align_trace(std::move(trace), annotations);
   const auto reference = read_reference(options.reference, Annotations{});

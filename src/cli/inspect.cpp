@@ -37,7 +37,7 @@ int print_verification(const std::vector<RankSelection>& selection) {
 }
 
 int print_trace(const InspectOptions& options) {
-  const Trace trace = read_trace(options.trace);
+  const Trace trace = read_trace_as_it_is(options.trace);
   const std::vector<RankSelection> selection = select_tensors(trace, options.tensor);
   if (options.json) {
     return print_json(trace, selection, options.stats, options.verify, stdout) == 0 ? kExitSame : kExitDifferent;

@@ -19,7 +19,7 @@ struct ShowArguments {
 };
 
 int run(const ShowArguments& arguments) {
-  Trace trace = read_trace(arguments.candidate);
+  Trace trace = read_trace_as_it_is(arguments.candidate);
   const Annotations annotations = load_annotations(arguments.annotations, trace);
   const bool same_program = arguments.correspondence.empty();  // else the annotations are of the candidate's names
   auto reference = read_reference(arguments.reference, same_program ? annotations : Annotations{});

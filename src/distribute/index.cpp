@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "distribute/recorded.h"
+#include "load/problems.h"
 #include "load/rank_file.h"
 #include "load/trace_reader.h"
 
@@ -33,6 +34,7 @@ std::vector<Files> cut_into_tasks(std::size_t files, std::size_t processes) {
 
 Trace read_trace(const fs::path& directory, Team& team, int threads) {
   if (team.size() == 1) return read_trace(directory, threads);
+  require_no_problems(directory);
   const std::vector<fs::path> paths = list_rank_files(directory);
   const std::vector<Files> files_of = cut_into_tasks(paths.size(), static_cast<std::size_t>(team.size()));
   std::vector<RankFile> read(paths.size());

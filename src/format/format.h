@@ -83,13 +83,18 @@ struct Extent {
 struct Seal {
   char magic[8];
   std::uint32_t version;            // of the trace; stays at this place in later versions
-  std::uint32_t complete;           // 1 or 0, as the attribute
+  std::uint32_t complete;           // 1 or 0, as the attribute; kTakenBack where that was 1, and the job failed then
   Extent metadata;                  // reaches to the end of the file; the other extents lie in it
   Extent run, index, text, shapes;  // the data of the datasets in /ttrace
   std::uint64_t checksum;           // XXH3-64 of the header with this field 0, then (that as seed) of the metadata
 };
 static_assert(sizeof(Seal) == 104, "stored as it is");
 inline constexpr std::string_view kSealMagic = "TTRACE\r\n";
+
+inline constexpr std::uint32_t kTakenBack = 2;
+
+// The file beside the ranks' that says in one line how their job failed, after what it was to record was recorded.
+inline constexpr std::string_view kJobFailureName = "job.failure";
 
 Seal read_seal(std::string_view header);  // `header` has kHeaderBytes
 std::uint64_t seal_checksum(std::string_view header, std::string_view metadata);

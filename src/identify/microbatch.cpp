@@ -8,7 +8,7 @@
 
 #include "base/describe.h"
 #include "base/error.h"
-#include "identify/input_names.h"
+#include "identify/member_names.h"
 #include "identify/program.h"
 
 namespace ttrace {
@@ -108,7 +108,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     if (entry.id.microbatch < 0) return;
     TensorId id = entry.id;
     id.chunk = 0;
-    id.name = name_of_input(id.name, id.kind, layout);
+    id.name = name_of_member(id.name, id.kind, layout);
     const auto found = layout.reference->tensors.find(id);
     if (found == layout.reference->tensors.end()) return;
     SlicedInput& input = inputs[id];
@@ -175,7 +175,7 @@ FittingOrders fitting_orders(const RankTable& table, const Census& census, const
     if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
     TensorId id = entry.id;
     id.chunk = 0;
-    id.name = name_of_input(id.name, id.kind, layout);
+    id.name = name_of_member(id.name, id.kind, layout);
     if (!layout.shapes.contains({id.name, id.kind})) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     const auto is_there = [&](const Microbatches& order) {

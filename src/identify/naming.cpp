@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/tensor_name.h"
-#include "identify/input_names.h"
+#include "identify/member_names.h"
 
 namespace ttrace {
 namespace {
@@ -46,7 +46,7 @@ CanonicalName canonical_name(const GroupingContext& context, const Part& part, K
     name.expert = true;
   }
   if (!context.pipeline.ruled && part.chunk != 0) name.text = fmt::format("model{}.{}", part.chunk, name.text);
-  name.text = name_of_input(name.text, kind, context.layout);
+  name.text = name_of_member(name.text, kind, context.layout);
   return name;
 }
 

@@ -36,7 +36,7 @@ void count_chunks(const RankTable& table, const Census& census, Pipeline& pipeli
   std::vector<std::int32_t> behind;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const RankTrace& rank = *table.ranks[i].trace;
-    if (counts[i] < pipeline.chunks && rank.complete) behind.push_back(rank.rank);
+    if (counts[i] < pipeline.chunks && rank.is_whole()) behind.push_back(rank.rank);
   }
   if (behind.empty()) return;
   Finding finding;

@@ -109,7 +109,7 @@ void list_missing_and_crashed(const Trace& trace, RankTable& table) {
   std::vector<bool> present(static_cast<std::size_t>(trace.world_size), false);
   for (const PresentRank& rank : table.ranks) {
     present[static_cast<std::size_t>(rank.trace->rank)] = true;
-    if (!rank.trace->complete) table.crashed.push_back(rank.trace->rank);
+    if (!rank.trace->is_whole()) table.crashed.push_back(rank.trace->rank);
   }
   for (std::int32_t rank = 0; rank < trace.world_size; ++rank) {
     if (!present[static_cast<std::size_t>(rank)]) table.missing.push_back(rank);

@@ -31,7 +31,7 @@ struct RankTable {
   std::vector<Factoring> factorings;  // in the order of `factorings_of` the mesh
   std::vector<PresentRank> ranks;     // by rank; of duplicates only the first
   std::vector<std::int32_t> missing;  // sorted
-  std::vector<std::int32_t> crashed;  // sorted: ranks whose file lacks the completion mark
+  std::vector<std::int32_t> crashed;  // sorted: ranks that did not record all
   std::vector<Finding> findings;      // about the ranks
 };
 

@@ -86,6 +86,11 @@ std::string coordinates_text(const RankTrace& rank) {
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
+std::string_view state_of(const RankTrace& rank) {
+  if (rank.complete) return "";
+  return rank.job_failed ? ", whole, and the job failed afterwards" : ", INCOMPLETE: it crashed, or is still running";
+}
+
 std::string shape_text(const Entry& entry) {
   if (!entry.sketch) return to_string(entry.shape);
   return fmt::format("{}, a sketch in cells of {}", to_string(entry.shape), to_string(entry.sketch->edges));
@@ -251,7 +256,7 @@ void print_summary(const Trace& trace, std::FILE* out) {
         rank.file->size() < bytes ? fmt::format(" ({} in the file)", readable_bytes(rank.file->size())) : "";
     fmt::print(out, "{:<18}{} tensor{}{}, {}{}{}{}\n", fmt::format("rank {}", rank.rank),
                readable_count(rank.entries.size()), rank.entries.size() == 1 ? "" : "s", of_them, readable_bytes(bytes),
-               in_file, coordinates_text(rank), rank.complete ? "" : ", INCOMPLETE: it crashed, or is still running");
+               in_file, coordinates_text(rank), state_of(rank));
   }
   // The list is cut, so that a thousand missing ranks fit on one line.
   const std::vector<std::int32_t> missing = missing_ranks(trace);

@@ -66,6 +66,22 @@ void judge_exact(Finding& finding, const TensorPair& pair, const Difference& dif
   set_verdict(finding, Verdict::kFail, Reason::kIntegerDiffers, describe_exact(difference, finding.ranks));
 }
 
+// True where one side is bool and the other floating. A mask may be either, and what is added where it hides something
+// is another value than true or false.
+bool is_mask_of_two_forms(const TensorPair& pair) {
+  const Dtype a = pair.reference->dtype, b = pair.candidate->dtype;
+  return (a == Dtype::kBool && is_floating(b)) || (is_floating(a) && b == Dtype::kBool);
+}
+
+void judge_mask(Finding& finding, const TensorPair& pair, const Difference& difference) {
+  if (judge_replicas(finding, difference, 0)) return;
+  if (difference.differing == 0 && difference.nonfinite_mismatch == 0) return;
+  set_verdict(finding, Verdict::kUntrusted, Reason::kDtypeMismatch,
+              fmt::format("{} in the reference and {} in the candidate, with other values, as masks of two kinds have; "
+                          "what it does shows in what is computed with it",
+                          name_of(pair.reference->dtype), name_of(pair.candidate->dtype)));
+}
+
 // Says what a tensor, of which any value within `allowed` of 1 or more might be noise, has that noise has not. Empty
 // where nothing. A few elements may be small together by chance, so their norm has no lower end but zero.
 std::string objection_to_noise(const Difference& difference, double allowed) {
@@ -217,7 +233,7 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
   if (pair.reference->kept) count_in_whole(*pair.reference->kept, *finding.difference);
   const Difference& difference = *finding.difference;
   set_verdict(finding, Verdict::kPass, Reason::kNone, "same");
-  const bool exact = !is_floating(pair.reference->dtype);
+  const bool exact = !is_floating(pair.reference->dtype) || !is_floating(pair.candidate->dtype);
   if (!exact) finding.allowed = 0;
   Allowance allowance;
   if (!exact && tolerance != nullptr) {
@@ -231,6 +247,8 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
 
   if (difference.elements == 0) {
     set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no elements");
+  } else if (is_mask_of_two_forms(pair)) {
+    judge_mask(finding, pair, difference);
   } else if (difference.nonfinite_mismatch > 0) {
     for (const auto& [rank, count] : difference.nonfinite_by_rank) {
       if (count > 0) finding.ranks.push_back(rank);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/describe.h"
+#include "base/estimator.h"
 #include "judge/backward_order.h"
 #include "judge/coherence.h"
 #include "judge/judge.h"
@@ -332,6 +333,9 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   report.totals.coverage = coverage_of(reference, matching);
   if (tolerance != nullptr) report.proof.overrides = uses_of(*tolerance, findings);
   if (tolerance != nullptr && !tolerance->unmeasured.empty()) report.proof.unmeasured = tolerance->unmeasured;
+  if (tolerance != nullptr && tolerance->unmeasured.empty() && tolerance->margin != kDefaultMargin) {
+    report.proof.margin = tolerance->margin;
+  }
   report.runs.sketched = describe_sketched(differences);
   const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
   apply_waivers(acceptance.waivers, findings, report);

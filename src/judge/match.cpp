@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/lookup.h"
 #include "judge/choices.h"
+#include "judge/extra_outputs.h"
 #include "judge/judge.h"
 #include "judge/lone_modules.h"
 
@@ -50,12 +51,18 @@ std::string describe_type(const LogicalTensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.dtype), to_string(tensor.shape));
 }
 
+// True where one side is floating, and the other integer or bool.
+bool is_of_two_forms(const TensorPair& pair) {
+  return is_floating(pair.reference->dtype) != is_floating(pair.candidate->dtype);
+}
+
 // Returns a finding when the shapes or dtypes rule a comparison out. `sides` are the words for the two in its message.
+// What a program counts, or masks with, may be integer, bool or floating: its values are compared. Not so a parameter's.
 std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::string_view, std::string_view> sides) {
   const LogicalTensor& a = *pair.reference;
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
-  if (!other_shape && is_floating(a.dtype) == is_floating(b.dtype)) return std::nullopt;
+  if (!other_shape && !(is_of_two_forms(pair) && is_parameter_kind(b.id.kind))) return std::nullopt;
   Finding finding = finding_about(
       b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
       fmt::format("{} {}, {} {}{}", sides.first, describe_type(a), sides.second, describe_type(b), placing_of(b)));
@@ -282,7 +289,8 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
 // A finding where sketches do not say what the tensors differ by.
 std::optional<Finding> find_unseen(const TensorPair& pair) {
   if (!pair.reference->sketched && !pair.candidate->sketched) return std::nullopt;
-  const std::string why = why_not_by_sketches(pair);
+  const std::string why =
+      is_of_two_forms(pair) ? "one is a sketch, and the other no floating-point tensor" : why_not_by_sketches(pair);
   if (why.empty()) return std::nullopt;
   Finding finding =
       finding_about(*pair.candidate, Verdict::kNotSeen,
@@ -405,6 +413,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
     if (!found) matching.findings.push_back(finding_about_part(finding, Side::kReference, reference));
   }
   waive_lone_modules(reference, candidate, matching);
+  waive_extra_outputs(reference, candidate, matching);
   note_not_seen(reference, candidate, matching);
   matching.partial = describe_partial(reference, candidate, matching.findings);
   waive_local(reference, candidate, matching);

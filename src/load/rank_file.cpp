@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include "load/check_entries.h"
 #include "load/entry_mappings.h"
 #include "load/mapped_file.h"
+#include "load/problems.h"
 #include "load/program_words.h"
 #include "load/sealed_file.h"
 #include "load/trace_reader.h"
@@ -92,6 +94,7 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   RankTrace rank{
       path, run.rank, run.coordinates, is_closed && tables.sealed.complete, std::move(entries), std::move(file), {},
       {},   {}};
+  rank.job_failed = is_closed && tables.sealed.taken_back;
   rank.not_seen = parse_not_seen(run.provenance, path.string());
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
@@ -163,6 +166,13 @@ std::vector<WordsOfRank> words_of(const std::vector<RankFile>& files) {
   return words;
 }
 
+std::optional<std::string> failure_of(const Trace& trace) {
+  const bool has_failed = std::any_of(trace.ranks.begin(), trace.ranks.end(), std::mem_fn(&RankTrace::job_failed));
+  if (!has_failed) return std::nullopt;
+  const std::string said = job_failure_in(trace.directory);
+  return fmt::format("{} after all of this was recorded", said.empty() ? "the job failed" : said);
+}
+
 }  // namespace
 
 std::vector<fs::path> list_rank_files(const fs::path& directory) {
@@ -222,6 +232,7 @@ Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
               read_program_words(words_of(files)),
               {}};
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
+  trace.failure = failure_of(trace);
   return trace;
 }
 
@@ -246,7 +257,7 @@ std::string pack_rank_files(const std::vector<RankTables>& files) {
     } else {
       packer(checksums_in(sealed.index));
     }
-    packer(sealed.run, sealed.complete, sealed.file_bytes);
+    packer(sealed.run, sealed.complete, sealed.taken_back, sealed.file_bytes);
   }
   return packer.take();
 }
@@ -268,7 +279,7 @@ std::vector<PackedFile> unpack_rank_files(std::string_view packed) {
       file.index = with_checksums(sealed.index, unpacker.next<std::vector<std::uint64_t>>());
     }
     sealed.run = unpacker.next_view();
-    unpacker(sealed.complete, sealed.file_bytes);
+    unpacker(sealed.complete, sealed.taken_back, sealed.file_bytes);
   }
   return files;
 }

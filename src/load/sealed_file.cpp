@@ -50,7 +50,8 @@ class SealedFileReader : Where {
             table_bytes(seal, seal.shapes, sizeof(std::int64_t), "/ttrace/shapes"),
             seal.complete == 1,
             seal.metadata.offset,
-            bytes_.size()};
+            bytes_.size(),
+            seal.complete == kTakenBack};
   }
 
  private:

@@ -19,6 +19,7 @@ struct SealedTables {
   bool complete = false;
   std::uint64_t data_end = 0;
   std::uint64_t file_bytes = 0;
+  bool taken_back = false;  // the mark of `complete`, after the job had failed
 };
 
 // The checksums of the index's rows.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "load/problems.h"
 #include "load/rank_file.h"
 #include "numeric/xxh3.h"
 
@@ -25,6 +26,11 @@ constexpr std::string_view kIteration = "iteration-";  // begins the names of th
 }  // namespace
 
 Trace read_trace(const std::filesystem::path& directory, int threads) {
+  require_no_problems(directory);
+  return read_trace_as_it_is(directory, threads);
+}
+
+Trace read_trace_as_it_is(const std::filesystem::path& directory, int threads) {
   const std::vector<fs::path> paths = list_rank_files(directory);
   std::vector<RankFile> files(paths.size());
   FileThreads(threads).for_each(

@@ -14,9 +14,13 @@ namespace ttrace {
 // Reads the index of every rank's file and maps the files; no tensor data is touched. Ranks that are missing, appear
 // twice or lack the completion mark are left for `align` to report; the entries of a crashed rank come from its
 // journal. Throws InputError when the directory is missing or holds no rank file, and for a file that is not HDF5, is
-// truncated, has another version, belongs to another run than its neighbours, or has an index that does not fit it.
+// truncated, has another version, belongs to another run than its neighbours, or has an index that does not fit it; and
+// for a trace that its recorder called not whole (load/problems.h).
 // `threads`: 0 is OpenMP's default; the trace, or the error, is the same for any number.
 Trace read_trace(const std::filesystem::path& directory, int threads = 0);
+
+// Reads also a trace that its recorder called not whole: to look at what is there, not to judge it.
+Trace read_trace_as_it_is(const std::filesystem::path& directory, int threads = 0);
 
 // Returns the directories of the traces of a run that was collected with --split, `iteration-000000` and so on, by
 // iteration; none where `directory` has none, or is not there.

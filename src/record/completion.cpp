@@ -27,7 +27,7 @@ bool clear_attribute(const std::filesystem::path& path) {
   return true;
 }
 
-// Seals the file as incomplete. The metadata was changed in place, so its extent is still the one in the seal.
+// Seals the file as one whose mark was taken back. The metadata was changed in place, so its extent is still the one in the seal.
 void seal_again(const std::filesystem::path& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.exceptions(std::ios::failbit | std::ios::badbit);
@@ -41,7 +41,7 @@ void seal_again(const std::filesystem::path& path) {
   std::string metadata(seal.metadata.bytes, '\0');
   file.seekg(static_cast<std::streamoff>(seal.metadata.offset));
   file.read(metadata.data(), static_cast<std::streamsize>(metadata.size()));
-  seal.complete = 0;
+  seal.complete = kTakenBack;
   put_seal(header, seal, metadata);
   file.seekp(0);
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
@@ -49,9 +49,11 @@ void seal_again(const std::filesystem::path& path) {
 
 }  // namespace
 
-void remove_completion_mark(const std::filesystem::path& rank_file) {
+bool take_back_completion_mark(const std::filesystem::path& rank_file) {
   try {
-    if (clear_attribute(rank_file)) seal_again(rank_file);
+    if (!clear_attribute(rank_file)) return false;
+    seal_again(rank_file);
+    return true;
   } catch (const Hdf5Error& error) {
     throw InputError(fmt::format("{}: {}", rank_file.string(), error.what()));
   } catch (const std::ios::failure&) {

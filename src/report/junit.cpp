@@ -79,6 +79,7 @@ void write_properties(pugi::xml_node suite, const Report& report, const SuiteFac
   if (report.proof.by_kind) all.emplace_back("proof", describe_proof(*report.proof.by_kind));
   if (report.runs.sketched) all.emplace_back("sketched", *report.runs.sketched);
   if (report.proof.unmeasured) all.emplace_back("unmeasured", *report.proof.unmeasured);
+  if (report.proof.margin) all.emplace_back("margin", fmt::format("{}", *report.proof.margin));
   for (const OverrideUse& use : report.proof.overrides) all.emplace_back("override", describe(use));
   if (all.empty()) return;
   pugi::xml_node properties = suite.append_child("properties");

@@ -266,8 +266,12 @@ void describe(auto& object, const Report& report) {
       "of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does");
   object.has("sketched", IfAny{report.runs.sketched},
              "of tensors that were judged by their sketches: how many, and what these cannot show");
+  object.has("failed", IfAny{report.runs.failed},
+             "how the candidate's job failed, after it had recorded all; absent: it did not");
   object.has("unmeasured", IfAny{report.proof.unmeasured},
              "of `-t default`: what the tolerances are; absent: measured, or none");
+  object.has("margin", IfAny{report.proof.margin},
+             "of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not");
   object.has("instead", report.advice.instead, "what the check lacks (-t, -a)");
   object.has("next", report.advice.next, "the command that makes what it lacks, or looks closer at what differs");
   object.has("first_wrong", first_wrong_of(report), "the first in order of execution that is fail or missing");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/estimator.h"
 #include "base/tensor_name.h"
 #include "report/module_groups.h"
 #include "report/proof.h"
@@ -273,6 +274,7 @@ std::string describe_open(const Report& report) {
                        report.totals.counts.not_seen);
   }
   if (report.totals.counts.pass == 0) return "nothing trusted was compared";
+  if (report.runs.failed) return fmt::format("{}; nothing of it is wrong", *report.runs.failed);
   return fmt::format("{} tensors were not seen (--strict)", report.totals.counts.not_seen);
 }
 
@@ -288,9 +290,12 @@ std::string reason_without_finding(const Report& report) {
 // Says what a verdict of `same` does not say by that word alone.
 std::string reservations(const Report& report) {
   if (!report.same()) return "";
-  return fmt::format("{}{}{}", report.runs.partial ? ", of what both traces hold" : "",
-                     report.runs.sketched ? ", as far as sketches show" : "",
-                     report.proof.unmeasured ? ", within tolerances that were not measured" : "");
+  const auto& margin = report.proof.margin;
+  return fmt::format(
+      "{}{}{}{}", report.runs.partial ? ", of what both traces hold" : "",
+      report.runs.sketched ? ", as far as sketches show" : "",
+      report.proof.unmeasured ? ", within tolerances that were not measured" : "",
+      margin ? fmt::format(", within tolerances of margin {} (default {})", *margin, kDefaultMargin) : "");
 }
 
 std::string headline(const Report& report) {

@@ -13,11 +13,6 @@
 
 namespace ttrace {
 
-// allowed = margin * max(estimate, floor). Over the correct configurations of tools/laboratory/evaluations/margins.py a
-// correct tensor differs by up to 2.4 times max(estimate, floor), and 99 of 100 by less than 1.5 times; known bugs sit
-// at 10 to 300 epsilon, that is 3 to 100 times the estimate. src/manual/estimate-tolerance.md has the table.
-inline constexpr double kDefaultMargin = 3;
-
 // The measured differences of one run of the reference program from the reference.
 struct RunDifferences {
   std::string what;  // for messages: `perturbed run 'runs/perturbed-1'`

@@ -230,6 +230,7 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
                             {options.waivers, options.accept_overrides}, steps.verdicts);
   report.runs.reference = options.reference;
   report.runs.candidate = options.candidate;
+  report.runs.failed = loaded.candidate.trace->failure;
   report.totals.steps = steps.coverage;
   report.notes.insert(report.notes.end(), steps.notes.begin(), steps.notes.end());
   report.strict = options.strict;
@@ -255,6 +256,7 @@ void advise(LoadedRuns& loaded, const CheckOptions& options, Report& report) {
               can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt},
              report);
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
+  if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);
   note_swapped(*loaded.reference.trace, candidate, report);
   if (loaded.translation) {
     add_translation(*loaded.translation, report);

@@ -13,7 +13,9 @@
 
 #include "base/error.h"
 #include "compare/same_bits.h"
+#include "format/format.h"
 #include "host/exit_codes.h"
+#include "load/problems.h"
 #include "load/trace_reader.h"
 #include "record/completion.h"
 #include "text/readable.h"
@@ -33,15 +35,6 @@ std::vector<fs::path> files_with(const fs::path& directory, const std::string& e
   }
   std::sort(found.begin(), found.end());
   return found;
-}
-
-std::vector<std::string> lines_of(const std::vector<fs::path>& files) {
-  std::vector<std::string> lines;
-  for (const fs::path& file : files) {
-    std::ifstream stream(file);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  }
-  return lines;
 }
 
 // The traces of a run, more than one where it was split.
@@ -140,20 +133,24 @@ int conclude_without_trace(const fs::path& directory, const CommandResult& resul
   return kExitCouldNotLook;
 }
 
-void mark_all_incomplete(const fs::path& directory) {
+// Takes the completion marks back from the ranks' files, and says beside them how the job failed where there were any.
+void mark_all_incomplete(const fs::path& directory, const std::string& failure) {
+  bool was_complete = false;
   for (const fs::path& file : files_with(directory, ".h5")) {
     try {
-      remove_completion_mark(file);
+      was_complete = take_back_completion_mark(file) || was_complete;
     } catch (const InputError&) {  // NOLINT(bugprone-empty-catch)
       // The file is not a whole HDF5 file, so it has no mark.
     }
   }
+  // Where the disk is full, the files themselves say enough.
+  if (was_complete) std::ofstream(directory / kJobFailureName) << fmt::format("the command {}\n", failure);
 }
 
 }  // namespace
 
 void show_warnings(const fs::path& directory) {
-  const std::vector<std::string> lines = lines_of(files_with(directory, ".warning"));
+  const std::vector<std::string> lines = warnings_in(directory);
   std::vector<std::string> texts;  // each once, in the order of the ranks
   std::map<std::string, std::set<std::int64_t>> ranks;
   for (const std::string& line : lines) {
@@ -228,16 +225,16 @@ bool repeats(const fs::path& first, const fs::path& again) {
 }
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
-  const std::vector<std::string> problems = lines_of(files_with(directory, ".problem"));
+  const std::vector<std::string> problems = problems_in(directory);
   if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
   // An iteration that has a trace of its own was over when the command failed.
-  if (!result.failure.empty()) mark_all_incomplete(directory);
+  if (!result.failure.empty()) mark_all_incomplete(directory, result.failure);
   std::vector<std::string> gaps;
   Collected collected;
   bool is_arranged = true;
   for (const fs::path& path : traces_in(directory)) {
     try {
-      const Trace trace = read_trace(path);
+      const Trace trace = read_trace_as_it_is(path);
       collected.add(trace);
       is_arranged = is_arranged && (trace.world_size == 1 || !trace.mesh.axes.empty());
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "host/progress.h"
+#include "load/problems.h"
 #include "load/trace_reader.h"
 #include "workflow/collect.h"
 
@@ -51,6 +52,7 @@ fs::path wait_for(const fs::path& candidate, std::int32_t iteration, std::chrono
     // Looked for first: one that begins afterwards may be whole before the wanted one is looked at.
     const std::map<std::int32_t, fs::path> there = list_iterations(candidate);
     const auto later = there.upper_bound(iteration);
+    require_no_problems(trace);  // waiting mends none
     const std::string gap = gap_in(trace);
     if (gap.empty()) break;
     if (!there.contains(iteration) && later != there.end()) {

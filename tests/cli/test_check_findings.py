@@ -169,13 +169,19 @@ def test_another_dtype_is_noted_and_judged_by_its_values(check, tmp_path):
     ]
 
 
-def test_integers_instead_of_floats_are_a_finding(check):
-    def rounded(tensor):
-        return replace(tensor, values=tensor.values.astype("int32")) if tensor.name == "layers.0.mlp" else tensor
+@pytest.mark.parametrize(("more", "expected"), [(0, []), (1, [("layers.0.mlp", "integer-differs")])])
+def test_integers_instead_of_floats_are_compared_by_value(check, more, expected):
+    def counted(tensor):
+        return (
+            replace(tensor, values=(tensor.values + more).astype("int32")) if tensor.name == "layers.0.mlp" else tensor
+        )
 
-    report, findings = check(model(), shards([rounded(tensor) for tensor in model()]), "-t", "t.yaml")
-    assert findings == [
-        ("layers.0.mlp", "dtype-mismatch", LAYER + "the reference has float32 [4, 8], the candidate int32 [4, 8]")
+    candidate = shards([counted(tensor) for tensor in model()])
+    report, findings = check(model(), candidate, "-t", "t.yaml", code=1 if expected else 0)
+    assert [finding[:2] for finding in findings] == expected
+    assert report["notes"] == [
+        "float32 in the reference is int32 in the candidate: 1 tensors, such as layers.0.mlp output, iteration 0, "
+        "micro-batch 0"
     ]
 
 

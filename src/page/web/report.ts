@@ -45,7 +45,9 @@ export type Reason =
   | "replicas-disagree" // fail: ranks that hold the same elements have other values
   | "recompute-differs" // fail: the recomputed forward is not the first forward
   | "shape-mismatch" // fail: the merged shape is not the reference's
-  | "dtype-mismatch" // fail: one side is floating, the other integer; or a parameter's dtype is narrower
+  // fail: a parameter is floating on one side and integer on the other, or narrower than the reference's; untrusted: a
+  // mask is bool on one side and floating on the other
+  | "dtype-mismatch"
   | "overlap" // fail: elements are filled twice without a declaration
   | "duplicate-tensor" // fail: one rank holds the same canonical tensor twice
   | "duplicate-rank" // fail: a rank is there twice
@@ -304,7 +306,10 @@ export interface Report {
   // of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does
   partial?: string;
   sketched?: string; // of tensors that were judged by their sketches: how many, and what these cannot show
+  failed?: string; // how the candidate's job failed, after it had recorded all; absent: it did not
   unmeasured?: string; // of `-t default`: what the tolerances are; absent: measured, or none
+  // of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not
+  margin?: number | null;
   instead: string | null; // what the check lacks (-t, -a)
   next: string | null; // the command that makes what it lacks, or looks closer at what differs
   first_wrong: FirstWrong | null; // the first in order of execution that is fail or missing

@@ -17,6 +17,7 @@ from .library import Kind
 from .members import is_plainly_seen, unseen_in
 from .not_seen import ACTIVATIONS
 from .problems import listed
+from .tensors import INSIDE_TRANSFORM
 
 
 class Gaps:
@@ -89,6 +90,20 @@ class Gaps:
                 "torch.compile; TORCH_COMPILE_DISABLE=1 shows the modules inside"
             )
             self._hidden_calls.append("compiled by torch.compile")
+
+    def inside_transform(self, module: torch.nn.Module, chunk: Chunk | None) -> None:
+        """`module` is called inside a transform of torch.func; by the program itself where it begins one of `chunk`'s
+        micro-batches: the loss and the gradients that the transform makes are no tensors' then."""
+        if not self._collector.is_recorded():
+            return
+        self._collector.warn(
+            f"not traceable: calls of '{type(module).__name__}' inside a transform of torch.func, such as vmap and grad"
+        )
+        self._hidden_calls.append(INSIDE_TRANSFORM)
+        if chunk is not None:
+            names = [name for name, _ in chunk.parameters()]
+            self._collector.not_seen(INSIDE_TRANSFORM, (Kind.PARAM_GRAD,), chunk.number, tensors=names)
+            self._collector.not_seen(INSIDE_TRANSFORM, (Kind.SCALAR,), chunk.number, tensors=["loss"])
 
     def is_replica(self, module: torch.nn.Module) -> bool:
         """nn.DataParallel makes replicas anew for every forward and runs each in a thread of its own."""

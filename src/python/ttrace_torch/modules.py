@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.utils import stateless
 
 from . import adapters, patches
 from .adapters import Adapter
@@ -28,6 +29,7 @@ from .members import Member, inputs_of, outputs_of
 from .perturb import Perturbation
 from .recursion import raise_limit, room_at
 from .rewrite import Rewriting
+from .tensors import in_transform
 
 
 class Modules:
@@ -42,6 +44,7 @@ class Modules:
         # What forward pre-hooks may still change, until the module that uses it is called: id of a parameter -> what
         # is to be recorded, under each of its names.
         self._unread: dict[int, list[TrainedParameter]] = {}
+        self._in_functional_call = False  # begun inside a transform of torch.func: parameters are others for its time
         self.stack = CallStack()
 
     def install(self) -> None:
@@ -63,7 +66,22 @@ class Modules:
 
         patches.replace(torch.nn.Module, "_call_impl", _call_impl)
         patches.keep(register_module_module_registration_hook(self._count_registration))
+        patches.replace(stateless, "_functional_call", self._wrap_functional_call(stateless._functional_call))
         adapters.observe_framework_calls(observe)
+
+    def _wrap_functional_call(self, functional_call: Callable) -> Callable:
+        @functools.wraps(functional_call)
+        def patched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or self._in_functional_call or self.stack.frames or not in_transform():
+                return functional_call(module, *args, **kwargs)
+            self._collector.safely(self._begin_in_transform, module)
+            self._in_functional_call = True
+            try:
+                return functional_call(module, *args, **kwargs)
+            finally:
+                self._in_functional_call = False
+
+        return patched
 
     def _count_registration(self, *_: Any) -> None:
         self._collector.clock.registered += 1
@@ -139,6 +157,12 @@ class Modules:
     # Which call this is.
 
     def _enter(self, module: torch.nn.Module) -> Frame | None:
+        if in_transform():
+            if self.stack.frames:
+                self.gaps.inside_transform(module, None)
+            elif not self._in_functional_call:
+                self._begin_in_transform(module)
+            return None
         in_backward = torch._C._current_graph_task_id() != -1
         parent = self.stack.frames[-1] if self.stack.frames else None
         if parent is not None:
@@ -155,6 +179,13 @@ class Modules:
             if self._unread and any(id(each) in self._unread for each in module._parameters.values()):
                 self._read_parameters_when_hooks_have_run(frame.chunk, module)
         return frame
+
+    def _begin_in_transform(self, module: torch.nn.Module) -> None:
+        """Of a call by the program itself inside a transform of torch.func, the model's parameters alone are seen."""
+        with torch._C._DisableFuncTorch():
+            frame = self._outermost_call(module)
+            if frame is not None and frame.microbatch.recorded:
+                self.gaps.inside_transform(module, frame.chunk)
 
     def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
         microbatch, pass_, call_counts = parent.microbatch, parent.pass_, parent.call_counts

@@ -64,7 +64,7 @@ class RankFile:
             if error.status != Status.INVALID or not config.axes:
                 raise
             # The job goes on, and its trace shall be of use.
-            problems.problem(
+            problems.warning(
                 config.directory, position.rank, f"{error}; recorded without axes: say them to `ttrace check --axes`"
             )
             self.position = self._placements.position = replace(position, axes="")

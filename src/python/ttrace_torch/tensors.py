@@ -8,6 +8,7 @@ _DTYPES = {getattr(torch, dtype.text): dtype for dtype in Dtype if hasattr(torch
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 
 INSIDE_GRAPH = "computed inside a CUDA graph that is being captured"
+INSIDE_TRANSFORM = "computed inside a transform of torch.func"
 
 
 class NotTraceable(Exception):
@@ -55,6 +56,11 @@ def is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def in_transform() -> bool:
+    """Whether the program is inside a transform of torch.func (vmap, grad, ...), whose tensors have no storage."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def traceable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as libttrace can read it once its bytes are in host memory, the same one where possible; of a DTensor
     this rank's part. Raises NotTraceable."""
@@ -70,6 +76,8 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
     is_cpu = tensor.is_cpu
     if not is_cpu and tensor.is_meta:
         raise NotTraceable("a tensor without data (device meta)")
+    if not torch._C._has_storage(tensor):
+        raise NotTraceable("a tensor without storage, as inside a transform of torch.func")
     if tensor.dtype not in _DTYPES:
         raise NotTraceable(f"a tensor of dtype {dtype_name(tensor.dtype)}")
     if tensor.dim() > MAX_DIMS:
@@ -87,7 +95,11 @@ def view_as_it_is(tensor: torch.Tensor) -> TensorView | None:
     dtype, shape = _DTYPES.get(tensor.dtype), tensor.shape
     if dtype is None or len(shape) > MAX_DIMS:
         return None
-    return TensorView(tensor.data_ptr(), dtype, shape, None if tensor.is_contiguous() else tensor.stride())
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # it has no storage
+        return None
+    return TensorView(address, dtype, shape, None if tensor.is_contiguous() else tensor.stride())
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,16 @@ Finding judged(const std::vector<T>& reference, const std::vector<T>& candidate,
   return sides.judged(tolerance);
 }
 
+// Does the same where the two sides have dtypes of their own.
+template <class T, class U>
+Finding judged_of_two(const std::vector<T>& reference, Dtype dtype, const std::vector<U>& candidate, Dtype other) {
+  Sides sides({static_cast<std::int64_t>(reference.size())}, dtype);
+  sides.candidate.dtype = other;
+  sides.shards.add(sides.reference, bytes_of(reference), {.parts = {1}});
+  sides.shards.add(sides.candidate, bytes_of(candidate), {.parts = {1}});
+  return sides.judged(nullptr);
+}
+
 Finding judged_floats(const std::vector<float>& reference, const std::vector<float>& candidate,
                       const ToleranceFile* tolerance) {
   return judged(reference, candidate, tolerance);
@@ -84,6 +94,28 @@ TEST_CASE("a tensor that exceeds its tolerance says by how much, where it is wor
                 "rel_err 0.1, allowed 0.05 (2 times); worst at [1]: reference 4, candidate 4.5, on rank 0 at [1]; "
                 "on rank 0");
   CHECK(finding.ranks == Ranks{0});
+}
+
+TEST_CASE("integers against floating point are compared by value, and prove nothing") {
+  const std::vector<std::int64_t> counted = {7, 9};
+  const Finding same = judged_of_two(counted, Dtype::kInt64, std::vector<float>{7, 9}, Dtype::kFloat32);
+  check_verdict(same, Verdict::kPass, Reason::kNone, "same");
+  CHECK_FALSE(same.floating);
+  const Finding other = judged_of_two(std::vector<float>{7, 9.5}, Dtype::kFloat32, counted, Dtype::kInt64);
+  CHECK(other.verdict == Verdict::kFail);
+  CHECK(other.reason == Reason::kIntegerDiffers);
+}
+
+TEST_CASE("a mask that is bool on one side and added on the other is a remark, and equal ones pass") {
+  const std::vector<std::uint8_t> mask = {1, 0};
+  const Finding added = judged_of_two(mask, Dtype::kBool, std::vector<float>{0, -kInf}, Dtype::kFloat32);
+  check_verdict(added, Verdict::kUntrusted, Reason::kDtypeMismatch,
+                "bool in the reference and float32 in the candidate, with other values, as masks of two kinds have; "
+                "what it does shows in what is computed with it");
+  CHECK_FALSE(is_wrong(added));
+  CHECK_FALSE(added.floating);
+  const Finding one = judged_of_two(std::vector<float>{1, 0}, Dtype::kFloat32, mask, Dtype::kBool);
+  check_verdict(one, Verdict::kPass, Reason::kNone, "same");
 }
 
 TEST_CASE("without a tolerance file equal tensors pass and the least difference fails") {

@@ -134,18 +134,45 @@ TEST_CASE("another shape fails and is not compared") {
   CHECK(matching.pairs.empty());
 }
 
-TEST_CASE("floating point against integers fails, two floating dtypes are compared and mentioned") {
+TEST_CASE("another dtype is compared and mentioned, but for a parameter that is integer on one side alone") {
   const Alignment reference = holding({{kMlp}, {kNorm}, {kWeight}});
-  const Alignment integer = holding({{kMlp, {2}, Dtype::kInt64}, {kNorm}, {kWeight}});
+  const Alignment integer = holding({{kMlp}, {kNorm}, {kWeight, {2}, Dtype::kInt64}});
   check_only_finding(match(reference, integer), Verdict::kFail, Reason::kDtypeMismatch,
-                     "mlp output, iteration 0, micro-batch 0: the reference has float32 [2], the candidate int64 [2]",
-                     {0});
+                     "mlp.weight param, iteration 0: the reference has float32 [2], the candidate int64 [2]", {0});
+  const Matching counted = match(reference, holding({{kMlp, {2}, Dtype::kInt64}, {kNorm}, {kWeight}}));
+  CHECK(counted.findings.empty());
+  CHECK(counted.pairs.size() == 3);
+  CHECK(counted.notes == Notes{"float32 in the reference is int64 in the candidate: 1 tensors, such as mlp output, "
+                               "iteration 0, micro-batch 0"});
   const Alignment half = holding({{kMlp, {2}, Dtype::kBFloat16}, {kNorm, {2}, Dtype::kBFloat16}, {kWeight}});
   const Matching matching = match(reference, half);
   CHECK(matching.findings.empty());
   CHECK(matching.pairs.size() == 3);
   CHECK(matching.notes == Notes{"float32 in the reference is bfloat16 in the candidate: 2 tensors, such as mlp output, "
                                 "iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("a value that a module returns on one side alone is waived beside what both return") {
+  const auto returned = [](const char* name) { return Held{test::tensor_id(Kind::kOutput, name, 0)}; };
+  const auto used = [](const char* name) { return Held{test::tensor_id(Kind::kGradOutput, name, 0)}; };
+  const Alignment one = holding({returned("attn:0"), used("attn:0")});
+  const Alignment two = holding({returned("attn:0"), used("attn:0"), returned("attn:1"), used("attn:1")});
+  for (const auto& [reference, candidate] : {std::pair(&one, &two), {&two, &one}}) {
+    const Matching matching = match(*reference, *candidate);
+    CHECK(matching.findings.empty());
+    CHECK(matching.waived == 2);
+    CHECK(matching.notes ==
+          Notes{"waived: 2 values that modules return on one side alone, beside what both return: attn:1"});
+  }
+  const auto missing = [&](const Held& more) {
+    return match(one, holding({returned("attn:0"), used("attn:0"), more})).findings.size();
+  };
+  CHECK(missing(returned("attn:1#1")) == 1);  // of another call
+  CHECK(missing(returned("attn:mask")) == 1);
+  CHECK(missing({returned("attn:1").id, {2}, Dtype::kInt64}) == 1);
+  const Alignment model = holding({returned("(model):0"), used("(model):0")});
+  CHECK(match(holding({returned("(model):0"), used("(model):0"), returned("(model):1")}), model).findings.size() == 1);
+  CHECK(match(holding({returned("a:0"), returned("a:1")}), holding({returned("a:0")})).findings.size() == 1);
 }
 
 TEST_CASE("a parameter's tensor that is narrower than the reference's fails, unless it is declared") {

@@ -9,6 +9,7 @@
 
 #include "format/format.h"
 #include "format/journal.h"
+#include "load/problems.h"
 #include "support/forged_trace.h"
 #include "support/trace_builder.h"
 
@@ -84,6 +85,21 @@ TEST_SUITE("load") {
     CHECK_FALSE(trace.ranks[1].complete);
     CHECK(trace.ranks[1].entries.size() == 1);
     CHECK(verify_checksum(trace.ranks[1], trace.ranks[1].entries[0]));
+  }
+
+  TEST_CASE("what its recorder called not whole is read to be looked at alone") {
+    TraceBuilder builder;
+    const fs::path directory = builder.tensor("a", Kind::kOutput, {3}, index_value).write();
+    const auto say = [](const fs::path& where, const std::string& text) { std::ofstream(where) << text; };
+    say(directory / "rank-00000.warning", "rank 0: not traceable: 'b' is a sparse tensor\n");
+    CHECK(read_trace(directory).ranks.size() == 1);
+    say(directory / "rank-00000.problem", "rank 0: one\nrank 0: t\x1bwo\n");
+    const std::string refusal =
+        ": its recorder called it not whole: rank 0: one (and 1 more); "
+        "expected a trace that `ttrace collect` ends with 0 for";
+    CHECK_THROWS_WITH_AS(read_trace(directory), (directory.string() + refusal).c_str(), InputError);
+    CHECK(read_trace_as_it_is(directory).ranks.size() == 1);
+    CHECK(problems_in(directory) == std::vector<std::string>{"rank 0: one", "rank 0: t\\x1bwo"});
   }
 
   TEST_CASE("each rank's steps of an optimizer are read from its provenance, and a rank that says nothing has none") {

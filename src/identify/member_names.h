@@ -1,0 +1,17 @@
+// Names of what modules are given and return, where two programs hand over another number of values.
+#pragma once
+
+#include <string>
+
+#include "base/alignment.h"
+#include "base/trace.h"
+
+namespace ttrace {
+
+// `name`, of an input, an output or the gradient of one, as the reference has it. The first value has no member where it
+// is the only one, and is `:0` where others are handed over beside it: `model(ids)` and `model(ids, None)` name one input
+// in two ways, and so does what returns `(hidden, None)` and `(hidden, weights)` with its output. Where the reference has
+// a tensor of just the other name, it is that one. Names of other kinds are returned as they are.
+std::string name_of_member(const std::string& name, Kind kind, const ModelLayout& layout);
+
+}  // namespace ttrace
