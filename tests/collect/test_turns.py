@@ -207,8 +207,12 @@ def test_an_optimizer_that_does_not_step_is_named_and_waited_for_no_longer(colle
     (named,) = (line for line in trace.messages if "not recorded: a step of" in line)
     assert "torch.optim.adam.Adam of 2 parameters ('weight', 'bias'), which took none while another" in named
     assert "stepped 11 times" in named
+    assert Replay(trace.rank()).document["unstepped"] == [{"optimizer": "torch.optim.adam.Adam", "parameters": 2}]
     steps = [microbatch for (i, microbatch, _, _, kind, _) in trace.rank().all if (i, kind) == (1, "scalar")]
     assert len(steps) == 2
+
+
+SAME_RUN = ["--allow-same-run"]
 
 
 def test_an_optimizer_that_did_not_step_before_the_end_is_named(collected):
@@ -217,6 +221,11 @@ def test_an_optimizer_that_did_not_step_before_the_end_is_named(collected):
         assert trace.code == 0 and trace.rank().complete, trace
         (named,) = (line for line in trace.messages if "not recorded: a step of" in line)
         assert "which took none while another optimizer stepped" in named
+        check = run([TTRACE, "check", "--reference", trace.directory, "--candidate", trace.directory, *SAME_RUN])
+        assert check.returncode == 2 and check.stdout.startswith(
+            "could-not-look: nothing is proved of what these optimizers train, which took no step in all that was "
+            "recorded: the reference's torch.optim.adam.Adam of 2 parameters, the candidate's"
+        ), check.stdout
 
 
 INNER_LOOPS = """

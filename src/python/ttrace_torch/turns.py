@@ -39,7 +39,10 @@ class _Turn:
     optimizer: "weakref.ref[Optimizer]"
     since: int  # the first iteration that waits for it
     wants: bool  # it has had parameters of modules that want gradients
+    is_of_before: bool = False  # made before the recording, which is of a part of the program: it need not step there
     is_left_alone: bool = False
+    is_aside: bool = False  # stepped in a thread of which nothing is recorded
+    is_named: bool = False
     is_taken: bool = False  # in this iteration
     steps: int = 0  # in this iteration, without those that overflow has forbidden
     in_backward: bool = False  # it was stepped there
@@ -55,7 +58,7 @@ class Turns:
         """Optimizers that the program has made before are those that Python knows of."""
         for each in gc.get_objects():
             if issubclass(type(each), Optimizer) and hasattr(type(each).step, "hooked"):
-                self._add(each)
+                self._add(each).is_of_before = True
         patches.replace(Optimizer, "__init__", self._observed(Optimizer.__init__))
         self._collector.on_iteration_end.append(self._finish)
 
@@ -103,26 +106,26 @@ class Turns:
             turn.is_taken |= self._collector.clock.running
 
     def leave_alone(self, optimizer: Optimizer) -> None:
-        self._of(optimizer).is_left_alone = True
+        self._of(optimizer).is_aside = True
 
     # Turns to come.
 
     def await_steps(self) -> bool:
         """Before a call of a model that comes after a step: whether the iteration goes on."""
-        awaited = self._awaited()
+        awaited = [turn for turn in self._untaken() if not turn.is_left_alone]
         if awaited and max(turn.steps for turn in self._turns.values()) > _MOST_STEPS:
-            self._name_unstepped(awaited)
             for turn in awaited:
                 turn.is_left_alone = True
             return False
         self._is_prolonged = self._is_prolonged or bool(awaited)
         return bool(awaited)
 
-    def _awaited(self) -> list[_Turn]:
+    def _untaken(self) -> list[_Turn]:
+        """Of optimizers that are to step in this iteration, and have not."""
         if len(self._turns) < 2:
             return []
         turns, iteration = self._living(), self._collector.clock.iteration
-        waiting = [each for each in turns if not (each.is_taken or each.is_left_alone) and each.since <= iteration]
+        waiting = [each for each in turns if not (each.is_taken or each.is_aside) and each.since <= iteration]
         if not waiting:
             return []
         taken = {key for each in turns if each.is_taken for key in _parameters(each.optimizer())}
@@ -158,8 +161,8 @@ class Turns:
     def _finish(self) -> None:
         """At the end of an iteration."""
         clock = self._collector.clock
-        if clock.stepped:
-            self._name_unstepped(self._awaited())
+        if clock.stepped and self._collector.is_recorded():
+            self._say_unstepped()
         if self._is_prolonged and self._collector.is_recorded():
             said = [
                 f"{_describe(turn.optimizer(), clock)} {_times(turn.steps)}" for turn in self._living() if turn.steps
@@ -169,13 +172,23 @@ class Turns:
         for turn in self._living():
             turn.is_taken, turn.steps, turn.in_backward = False, 0, False
 
-    def _name_unstepped(self, turns: Iterable[_Turn]) -> None:
+    def _say_unstepped(self) -> None:
+        collector = self._collector
+        for turn in self._living():
+            if turn.is_taken:
+                collector.optimizer_steps.has_stepped(id(turn))
         most = max((turn.steps for turn in self._turns.values()), default=0)
-        for turn in turns if self._collector.is_recorded() else ():
-            self._collector.warn(
-                f"not recorded: a step of {_describe(turn.optimizer(), self._collector.clock)}, which took none while "
-                f"another optimizer stepped {_times(most)}; expected that each steps, or --iterations in which it does"
-            )
+        for turn in self._untaken():
+            optimizer = turn.optimizer()
+            if turn.is_of_before:
+                continue
+            collector.optimizer_steps.add_unstepped(id(turn), class_name(optimizer), len(_parameters(optimizer)))
+            if not turn.is_named:
+                turn.is_named = True
+                collector.warn(
+                    f"not recorded: a step of {_describe(optimizer, collector.clock)}, which took none while another "
+                    f"optimizer stepped {_times(most)}; expected that each steps, or --iterations in which it does"
+                )
 
 
 def _parameters(optimizer: Optimizer) -> dict[int, torch.Tensor]:
