@@ -129,7 +129,8 @@ bool Report::lacks_proof() const {
   if (!proof.by_kind) return false;
   const bool any = std::any_of(proof.by_kind->begin(), proof.by_kind->end(),
                                [](const auto& item) { return item.second.proved > 0; });
-  return !any || lost() != nullptr || !unproved_kinds(*proof.by_kind).empty();
+  return !any || lost() != nullptr || !unproved_kinds(*proof.by_kind).empty() || proof.zero_gradients ||
+         proof.unstepped;
 }
 
 const Finding* Report::lost() const {

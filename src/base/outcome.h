@@ -175,9 +175,19 @@ struct Totals {
   std::optional<StepCoverage> steps;  // none: the trace says nothing of an optimizer
 };
 
+// Families of parameters, those whose names differ in numbers only, of whose gradients nothing but zeros was compared:
+// no mistake with them shows.
+struct ZeroGradients {
+  std::vector<std::string> families;  // printable, with '#' for numbers
+  std::int32_t first = 0, last = 0;   // iterations that were compared
+};
+
 // Says what the tensors that passed are worth.
 struct Proof {
-  std::optional<Proofs> by_kind;       // none: of a trace that was checked against itself
+  std::optional<Proofs> by_kind;                // none: of a trace that was checked against itself
+  std::optional<ZeroGradients> zero_gradients;  // none: of each family something is proved, or differs
+  // Lists optimizers that took no step in what was recorded, though others did. None: there are none.
+  std::optional<std::string> unstepped;
   std::vector<OverrideUse> overrides;  // all of the tolerance file's
   std::optional<std::string>
       unmeasured;                // what tolerances are that were not measured. None: measured, or there are none
@@ -218,10 +228,10 @@ struct Report {
   bool strict = false;  // untrusted counts as failed, and not-seen as could-not-look
 
   // `different` where something failed or is missing, a difference has no tolerance or, if strict, something is
-  // untrusted. Else `could-not-look` where that leaves the question open: something is in question, nothing passed, too little was proved (no
-  // floating-point tensor at all, or a kind of `unproved_kinds`, or a loss is not finite), of a kind of tensors that
-  // were not seen nothing passed, the check is strict and something was not seen, or the job failed afterwards. Else
-  // `same`.
+  // untrusted. Else `could-not-look` where that leaves the question open: something is in question, nothing passed, too
+  // little was proved (no floating-point tensor at all, or a kind of `unproved_kinds`, or a loss is not finite, or a
+  // family of parameters has gradients of zero, or an optimizer took no step), of a kind of tensors that were not seen
+  // nothing passed, the check is strict and something was not seen, or the job failed afterwards. Else `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
   // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.

@@ -253,6 +253,16 @@ struct OptimizerStep {
   bool changed_after = false;  // that value was changed after `step` had returned; param_delta has both
 };
 
+// A rank's statement of an optimizer that took no step in what was recorded, though it has parameters that want
+// gradients, and others stepped: `"unstepped": [{"optimizer": "torch.optim.adam.Adam", "parameters": 6}]` beside the
+// steps. May be absent.
+struct UnsteppedOptimizer {
+  std::string optimizer;
+  std::int64_t parameters = 0;  // how many it has
+
+  auto operator<=>(const UnsteppedOptimizer&) const = default;
+};
+
 // The contents of one rank's file.
 struct RankTrace {
   std::filesystem::path path;
@@ -263,6 +273,7 @@ struct RankTrace {
   std::shared_ptr<const MappedFile> file;
   std::vector<NotSeen> not_seen;
   std::vector<OptimizerStep> optimizer_steps;
+  std::vector<UnsteppedOptimizer> unstepped;
   std::shared_ptr<const ModuleSources> sources;  // null: it says nothing of them
   bool job_failed = false;                       // after all was recorded: `complete` was taken back
 

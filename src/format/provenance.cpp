@@ -221,6 +221,20 @@ std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, 
       "{}: its provenance has 'optimizer_steps' with {}; expected what `ttrace collect` writes", where, error.what()));
 }
 
+std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, std::string_view where) try {
+  const Json json = value_or_null(value_or_null(Json::parse(provenance), "optimizer_steps"), "unstepped");
+  std::vector<UnsteppedOptimizer> unstepped;
+  if (json.is_null()) return unstepped;
+  for (const Json& item : json.get<std::vector<Json>>()) {
+    unstepped.push_back({item.at("optimizer").get<std::string>(),
+                         count_of(item, "parameters", std::numeric_limits<std::int32_t>::max())});
+  }
+  return unstepped;
+} catch (const std::exception&) {
+  throw InputError(fmt::format(
+      "{}: its provenance has 'unstepped' that are no optimizers; expected what `ttrace collect` writes", where));
+}
+
 std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where) try {
   if (provenance.find("\"sources\"") == provenance.npos) return nullptr;  // of a recorder that knows none
   const Json json = value_or_null(Json::parse(provenance), "sources");

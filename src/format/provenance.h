@@ -28,6 +28,9 @@ inline constexpr std::size_t kMaxNamesInSteps = 1'000'000;
 // InputError where it is malformed, holds what can't be a tensor's name, or names too many.
 std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, std::string_view where);
 
+// The same of its optimizers that took none.
+std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, std::string_view where);
+
 // Returns what the rank says of where its modules are: `sources`, whose grammar is in base/module_source.h; null
 // where it says nothing. Throws InputError where it is malformed.
 std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where);

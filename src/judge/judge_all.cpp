@@ -12,6 +12,7 @@
 #include "judge/backward_order.h"
 #include "judge/coherence.h"
 #include "judge/judge.h"
+#include "judge/zero_gradients.h"
 
 namespace ttrace {
 namespace {
@@ -246,12 +247,11 @@ std::map<TensorId, std::string> doubts_of(std::span<const Finding> findings, boo
   return doubts;
 }
 
-// Counts what is proved. What is waived is not, and does not count where the user accepts that.
-Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<TensorId>& waived, bool accept_excuses) {
+// Counts what is proved. What is waived is not.
+Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<TensorId>& waived) {
   Proofs proofs;
   for (const auto& [id, doubt] : doubts) {
     const bool is_waived = waived.contains(id);
-    if (is_waived && accept_excuses) continue;
     KindProof& proof = proofs[id.kind];
     ++proof.compared;
     if (is_waived || !doubt.empty()) {
@@ -337,11 +337,13 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     report.proof.margin = tolerance->margin;
   }
   report.runs.sketched = describe_sketched(differences);
-  const std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
+  std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;
   for (const WaivedFinding& item : report.waived_findings) waived.insert(item.finding.id);
-  report.proof.by_kind = prove(doubts, waived, acceptance.excuses);
+  if (acceptance.excuses) std::erase_if(doubts, [&](const auto& doubt) { return waived.contains(doubt.first); });
+  report.proof.by_kind = prove(doubts, waived);
+  report.proof.zero_gradients = find_zero_gradients(doubts, report.notes);
   summarize_findings(std::move(findings), report);
   return report;
 }

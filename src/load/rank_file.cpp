@@ -92,11 +92,12 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
     entries = finish_entries(std::move(journal->entries), journal->mappings, file->size(), is_checked, path.string());
   }
   RankTrace rank{
-      path, run.rank, run.coordinates, is_closed && tables.sealed.complete, std::move(entries), std::move(file), {},
+      path, run.rank, run.coordinates, is_closed && tables.sealed.complete, std::move(entries), std::move(file), {}, {},
       {},   {}};
   rank.job_failed = is_closed && tables.sealed.taken_back;
   rank.not_seen = parse_not_seen(run.provenance, path.string());
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
+  rank.unstepped = parse_unstepped(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
   return {run, std::move(rank)};
 }

@@ -95,6 +95,13 @@ void describe(auto& object, const JudgedProof& judged) {
   object.has("enough", judged.is_enough, "");
 }
 
+void describe(auto& object, const ZeroGradients& zero) {
+  object.is("ZeroGradients", "Families of parameters of whose gradients nothing but zeros was compared.");
+  object.has("families", zero.families, "with `#` for numbers: each once for all layers");
+  object.has("first", zero.first, "iteration that was compared");
+  object.has("last", zero.last, "iteration that was compared");
+}
+
 void describe(auto& object, const OverrideUse& use) {
   object.is("Override", "An override of the tolerance file, and what it did.");
   object.has("where", use.where, "file and line");
@@ -260,6 +267,10 @@ void describe(auto& object, const Report& report) {
              "share of the reference's tensors that were compared; of `abft`: of the trace's that were checked");
   object.has("without_counterpart", IfAny{report.runs.without_counterpart}, "absent: no correspondence file");
   object.has("proof", proof_of(report), "by kind; null: `abft`");
+  object.has("zero_gradients", IfAny{report.proof.zero_gradients},
+             "parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none");
+  object.has("unstepped", IfAny{report.proof.unstepped},
+             "optimizers that took no step in what was recorded, though others did; absent: none");
   object.has("overrides", report.proof.overrides, "of the tolerance file");
   object.has(
       "partial", IfAny{report.runs.partial},

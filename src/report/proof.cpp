@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/describe.h"
+
 namespace ttrace {
 namespace {
 
@@ -64,6 +66,18 @@ std::string describe_lack_of_proof(const Report& report) {
     const KindProof& proof = report.proof.by_kind->at(kind);
     kinds.push_back(describe_kind(kind, proof));
     for (const auto& [reason, count] : proof.others) reasons[reason] += count;
+  }
+  if (report.proof.unstepped && kinds.empty()) {
+    return fmt::format(
+        "nothing is proved of what these optimizers train, which took no step in all that was recorded: "
+        "{}; expected iterations in which each steps (--iterations)",
+        printable(*report.proof.unstepped));
+  }
+  if (const auto& zero = report.proof.zero_gradients; zero && kinds.empty()) {
+    return fmt::format(
+        "nothing is proved of {}, whose gradients are zero on both sides in all that was recorded; "
+        "expected iterations in which they are not: --iterations {}-{}",
+        comma_list(zero->families), zero->first, zero->last + 1);
   }
   if (kinds.empty()) return "no floating-point tensor was compared, so that nothing is proved";
   return fmt::format("too little is proved, of {}; expected half of each kind: {}", fmt::join(kinds, ", of "),

@@ -16,6 +16,7 @@
 
 #include "advice/advice.h"
 #include "align/aligned_trace.h"
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/outcome.h"
 #include "diagnose/root_causes.h"
@@ -219,6 +220,19 @@ Measured measure(LoadedRuns& loaded, const CheckOptions& options, Team& team) {
   return measured;
 }
 
+// Returns `the reference's torch.optim.adam.Adam of 6 parameters, ...`; nothing where all optimizers stepped.
+std::optional<std::string> describe_unstepped(const Trace& reference, const Trace& candidate) {
+  std::vector<std::string> all;
+  for (const auto& [side, trace] : {std::pair("reference", &reference), std::pair("candidate", &candidate)}) {
+    std::set<UnsteppedOptimizer> unstepped;  // ranks say the same, unless each has a part of the parameters
+    for (const RankTrace& rank : trace->ranks) unstepped.insert(rank.unstepped.begin(), rank.unstepped.end());
+    for (const UnsteppedOptimizer& each : unstepped) {
+      all.push_back(fmt::format("the {}'s {} of {} parameters", side, each.optimizer, each.parameters));
+    }
+  }
+  return all.empty() ? std::nullopt : std::optional(comma_list(all));
+}
+
 Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Team& team) {
   const auto& [matching, differences] = measured;
   const ToleranceFile* tolerance = loaded.tolerances();
@@ -232,6 +246,7 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   report.runs.candidate = options.candidate;
   report.runs.failed = loaded.candidate.trace->failure;
   report.totals.steps = steps.coverage;
+  report.proof.unstepped = describe_unstepped(*loaded.reference.trace, *loaded.candidate.trace);
   report.notes.insert(report.notes.end(), steps.notes.begin(), steps.notes.end());
   report.strict = options.strict;
   return report;

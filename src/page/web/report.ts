@@ -155,6 +155,13 @@ export interface Proof {
   enough: boolean;
 }
 
+// Families of parameters of whose gradients nothing but zeros was compared.
+export interface ZeroGradients {
+  families: string[]; // with `#` for numbers: each once for all layers
+  first: number; // iteration that was compared
+  last: number; // iteration that was compared
+}
+
 // An override of the tolerance file, and what it did.
 export interface Override {
   where: string; // file and line
@@ -302,6 +309,9 @@ export interface Report {
   coverage: number | null;
   without_counterpart?: WithoutCounterpart; // absent: no correspondence file
   proof: Record<string, Proof> | null; // by kind; null: `abft`
+  // parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none
+  zero_gradients?: ZeroGradients;
+  unstepped?: string; // optimizers that took no step in what was recorded, though others did; absent: none
   overrides: Override[]; // of the tolerance file
   // of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does
   partial?: string;

@@ -177,6 +177,15 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class ZeroGradients:
+    """Families of parameters of whose gradients nothing but zeros was compared."""
+
+    families: tuple[str, ...]  # with `#` for numbers: each once for all layers
+    first: int  # iteration that was compared
+    last: int  # iteration that was compared
+
+
+@dataclass(frozen=True)
 class Override:
     """An override of the tolerance file, and what it did."""
 
@@ -325,6 +334,9 @@ class Report:
     findings: tuple[Finding, ...]  # all but pass, in order of execution
     notes: tuple[str, ...]
     without_counterpart: WithoutCounterpart | None = None  # absent: no correspondence file
+    # parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none
+    zero_gradients: ZeroGradients | None = None
+    unstepped: str | None = None  # optimizers that took no step in what was recorded, though others did; absent: none
     # of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does
     partial: str | None = None
     sketched: str | None = None  # of tensors that were judged by their sketches: how many, and what these cannot show

@@ -3,8 +3,8 @@
 An outermost call of a module with parameters, in grad mode, begins a micro-batch of that module, which is called a
 model chunk: without virtual pipeline stages there is one. Chunks are numbered as they are first called. That is model
 order on every rank, since a micro-batch reaches a chunk only after it has gone through the earlier ones. An iteration
-ends when, after at least one optimizer step, or one that was skipped because gradients overflowed, such a call comes
-again. A program need not say any of this.
+ends when, after a step of each optimizer (turns.py), or one that was skipped because gradients overflowed, such a call
+comes again. Until then micro-batches of a chunk are counted on. A program need not say any of this.
 
 A module that is part of a chunk, and that the program calls itself after the chunk in the same iteration (a head that
 computes the loss in pieces), belongs to the chunk's latest micro-batch."""

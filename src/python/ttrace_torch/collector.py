@@ -51,7 +51,9 @@ class Collector:
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
-        # Set by optimizers.py: at the end of an iteration with a step, and of one without.
+        # Set by optimizers.py: whether an iteration goes on after a step; at the end of one with a step, and of one
+        # without.
+        self.awaits_steps: Callable[[], bool] = lambda: False
         self.record_params_after: Callable[[], None] = lambda: None
         self.record_gradients_left: Callable[[], None] = lambda: None
 
@@ -149,9 +151,9 @@ class Collector:
     # Iterations.
 
     def before_outermost_call(self, in_grad_mode: bool) -> None:
-        """Before the program itself calls any module. After a step, the parameters are now as the next iteration sees
-        them."""
-        if self.clock.stepped:
+        """Before the program itself calls any module. After the steps of an iteration, the parameters are now as the
+        next one sees them."""
+        if self.clock.stepped and not self.awaits_steps():
             self.finish_iteration(in_grad_mode)
 
     def finish_iteration(self, begin_next: bool) -> None:

@@ -230,6 +230,10 @@ class Modules:
             return None
         if microbatch.number == 0:
             self._begin_chunk(chunk, recorded)
+        elif (
+            recorded and clock.stepped
+        ):  # the iteration goes on; a model may have been frozen while another one trained
+            self._gradients.hook_parameters(chunk)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
 
     def _begin_in_thread(self, module: torch.nn.Module, has_parameters: bool) -> bool:

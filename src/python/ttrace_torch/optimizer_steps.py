@@ -24,6 +24,7 @@ class OptimizerSteps:
     def __init__(self) -> None:
         self._names: dict[tuple[int, int, StepFacts], list[str]] = {}  # by iteration, chunk and facts
         self._count = 0
+        self._unstepped: dict[int, dict] = {}  # by the optimizer's id
 
     def add(self, iteration: int, chunk: int, facts: StepFacts, name: str) -> bool:
         """Returns whether there was room for it."""
@@ -33,8 +34,17 @@ class OptimizerSteps:
         self._names.setdefault((iteration, chunk, facts), []).append(recordable(name))
         return True
 
+    def add_unstepped(self, key: int, optimizer: str, parameters: int) -> None:
+        """An optimizer, with the number of its parameters, that has not stepped in a recorded iteration."""
+        self._unstepped[key] = {"optimizer": optimizer, "parameters": parameters}
+
+    def has_stepped(self, key: int) -> None:
+        """It has in one of them, after all."""
+        self._unstepped.pop(key, None)
+
     def clear(self) -> None:
         self._names.clear()
+        self._unstepped.clear()
         self._count = 0
 
     def as_document(self) -> dict:
@@ -55,4 +65,7 @@ class OptimizerSteps:
                 "options": dict(facts.options),
             }
             steps.append({key: value for key, value in step.items() if value is not None})
-        return {"parameters": [list(names) for names in lists], "steps": steps} if steps else {}
+        document = {"parameters": [list(names) for names in lists], "steps": steps}
+        if self._unstepped:
+            document["unstepped"] = list(self._unstepped.values())
+        return document if steps or self._unstepped else {}

@@ -8,7 +8,9 @@ the scale on it, and is taken where it is clipped or where its own optimizer ste
 kernel, by their attribute `grad_scale`: what is recorded is what the kernel will use.
 
 Some frameworks copy the masters (masters.py) back after `step` has returned, and an optimizer may step more than once
-in an iteration. So `param_delta` and `param_after` are read late: when the program calls a module again, or ends. Where
+in an iteration. So `param_delta` and `param_after` are read late: when the program calls a module again, or ends. An
+iteration may go on then, to the steps of other optimizers (turns.py), and have further steps of this one: of each
+parameter the first counts, and what the program does until that call. Where
 ranks gather what others own later still, when a module is about to use it, each rank's `param_after` is what it
 owns."""
 
@@ -32,6 +34,7 @@ from .problems import listed
 from .step_facts import is_flat_shard
 from .steps import Key, Steps
 from .tensors import INSIDE_GRAPH, is_capturing, is_dtensor, local_part
+from .turns import Turns
 
 _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
 _CLIPPING = [
@@ -49,11 +52,12 @@ _CLIPPING = [
 class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
-        self._iteration = -1  # the one that the next six belong to
-        self._steps = Steps(collector)
+        self._iteration = -1  # the one that what comes behind belongs to
+        self._turns, self._steps = Turns(collector), Steps(collector)
         self._before_step: Copies[Key] = Copies()  # values of the masters
         self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
+        self._settled: set[Key] = set()  # whose values after their step have been recorded
         self._captured: set[Key] = set()  # whose step went into a CUDA graph: when it is taken is not seen
         self._norms = CallCounts()
         self._clipping = False  # in a function that clips gradients
@@ -66,9 +70,11 @@ class Optimizers:
         begin = register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: collector.safely(self._on_step_begin, optimizer, args, kwargs)
         )
-        end = register_optimizer_step_post_hook(lambda optimizer, *_: collector.safely(self._on_step_end, optimizer))
+        end = register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
         patches.keep(begin)
         patches.keep(end)
+        self._turns.install()
+        collector.awaits_steps = self._awaits_steps
         collector.record_params_after = self._record_params_after
         collector.record_gradients_left = self._record_gradients_left
         collector.on_iteration_end.append(self._finish_steps)
@@ -121,17 +127,20 @@ class Optimizers:
         @functools.wraps(step)
         def patched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             scale = collector.safely(adapter.loss_scale, optimizer)
-            collector.safely(self._before_wrapped_step, scale)
+            collector.safely(self._before_wrapped_step, optimizer, scale)
             result = step(optimizer, *args, **kwargs)
             collector.safely(self._after_wrapped_step, adapter, optimizer, scale)
             return result
 
         return patched
 
-    def _before_wrapped_step(self, scale: float) -> None:
+    def _before_wrapped_step(self, optimizer: Any, scale: float) -> None:
         self._gradients.record_portions()
         if self._collector.is_recorded():
-            ready = [trained for trained in self._trained_parameters() if trained.share.gradient() is not None]
+            inner = getattr(optimizer, "optimizer", optimizer)
+            given = [parameter for group in getattr(inner, "param_groups", ()) for parameter in group["params"]]
+            every = self._not_of_others(self._trained_parameters(), {id(tensor) for tensor in given}, stepping=True)
+            ready = [trained for trained in every if trained.share.gradient() is not None]
             self._record_main_grads_of(ready, None if scale == 1 else scale)
             self._keep_masters(ready)
 
@@ -140,7 +149,8 @@ class Optimizers:
         if self._collector.is_recorded():
             kept = [each for each in self._trained_parameters() if (each.chunk, each.name) in self._before_step.kept]
             self._steps.add_unseen(getattr(optimizer, "optimizer", optimizer), kept, self._before_step.kept)
-        self._collector.clock.step()  # also one that overflow has forbidden
+        self._turns.skip(getattr(optimizer, "optimizer", optimizer))  # its step was seen, unless overflow forbade it
+        self._collector.clock.step()
 
     def _wrap_overflow_check(self, check: Callable) -> Callable:
         @functools.wraps(check)
@@ -173,6 +183,7 @@ class Optimizers:
             unscaled = [trained for trained in self._trained_parameters() if _is_part(trained.share.gradient(), parts)]
             self._record_main_grads_of(unscaled)
             self._keep_masters(unscaled)
+        self._turns.skip_with(gradients)
         self._collector.clock.step()
 
     def _on_step_begin(
@@ -206,10 +217,18 @@ class Optimizers:
             self._name_captured(stepped, (Kind.PARAM_DELTA, Kind.PARAM_AFTER))
             self._captured.update((each.chunk, each.name) for each in stepped)
             return
-        self._keep_masters(stepped)
-        self._steps.begin(optimizer, stepped, self._main_grads.kept)
+        first = [each for each in stepped if (each.chunk, each.name) not in self._settled]
+        self._keep_masters(first)
+        self._steps.begin(optimizer, first, self._main_grads.kept)
+        self._steps.change_unseen(each for each in stepped if (each.chunk, each.name) in self._settled)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._collector.threads.is_aside():
+            self._turns.leave_alone(optimizer)
+        self._collector.safely(self._on_step_end, optimizer)
 
     def _on_step_end(self, optimizer: torch.optim.Optimizer) -> None:
+        self._turns.step(optimizer)
         if self._collector.is_recorded():
             self._steps.end(optimizer)
             if self._collector.clock.params_read:  # by an evaluation between two optimizers' steps
@@ -242,6 +261,7 @@ class Optimizers:
             self._before_step.forget()
             self._main_grads.forget()
             self._recorded, self._captured, self._norms = set(), set(), CallCounts()
+            self._settled = set()
             self._norm_used = None
             self._unscaled = False
 
@@ -293,9 +313,18 @@ class Optimizers:
         `scale` is the loss scale that is still on them. `stepping`: that function is an optimizer's step."""
         self._begin_iteration()
         keys = {id(tensor) for tensor in given}
+        ready = self._not_of_others(ready, keys, stepping)
         if self._unscaled or scale is not None:
             ready = [trained for trained in ready if keys & {id(trained.share.stepped), id(trained.share.held)}]
         self._record_main_grads_of(ready, scale, keys if stepping else set())
+
+    def _not_of_others(
+        self, trained: list[TrainedParameter], given: set[int], stepping: bool
+    ) -> list[TrainedParameter]:
+        """Without those whose gradients another optimizer will use than the one that is about to use `given`: they may
+        not be there yet, or be of the iteration before."""
+        others = self._turns.of_others(given, stepping)
+        return [each for each in trained if not others & {id(each.share.stepped), id(each.share.held)}]
 
     def _record_main_grads_of(
         self,
@@ -342,13 +371,30 @@ class Optimizers:
         value = norm.detach().reshape(()) if isinstance(norm, torch.Tensor) else torch.tensor(norm)
         self._collector.record(self._collector.clock.parameter_id(0, Kind.SCALAR, name), value)
 
+    def _awaits_steps(self) -> bool:
+        """Before a call of a model that comes after a step: whether the iteration goes on. What has stepped is settled:
+        what a further step of it does in this iteration is seen in what the program computes with it, not recorded."""
+        awaits = self._turns.await_steps()
+        if awaits and self._collector.is_recorded():
+            self._begin_iteration()
+            unsettled = self._before_step.kept.keys() - self._settled
+            if unsettled:
+                self._settle([each for each in self._trained_parameters() if (each.chunk, each.name) in unsettled])
+        return awaits
+
     def _record_params_after(self) -> None:
+        self._begin_iteration()
         every = self._trained_parameters()
-        self._record_deltas(every)  # also of a step that was skipped
-        self._steps.find_changes(every)
+        self._settle([each for each in every if (each.chunk, each.name) not in self._settled])
         self._forget_copies()
         self._name_unseen(every)
-        for trained in every:
+
+    def _settle(self, stepped: list[TrainedParameter]) -> None:
+        """They are as the program goes on with them."""
+        self._settled.update((each.chunk, each.name) for each in stepped)
+        self._record_deltas(stepped)  # also of a step that was skipped
+        self._steps.find_changes(stepped)
+        for trained in stepped:
             share = trained.share
             if (trained.chunk, trained.name) in self._captured:
                 continue

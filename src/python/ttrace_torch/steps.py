@@ -118,6 +118,10 @@ class Steps:
             elif call.at_begin[key] == outer.at_begin[key]:
                 outer.inner[key] = step
 
+    def change_unseen(self, trained: Iterable[TrainedParameter]) -> None:
+        """Before a step of theirs that is not recorded."""
+        self._not_known.update((each.chunk, each.name) for each in trained)
+
     def add_unseen(self, optimizer: Any, ready: Iterable[TrainedParameter], before: dict[Key, torch.Tensor]) -> None:
         """After a step of a wrapper around `optimizer`, which had gradients for `ready`. Where it called no step of
         that, it skipped it, or the optimizer is none of PyTorch's kind. `before`: the masters."""

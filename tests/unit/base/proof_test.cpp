@@ -1,3 +1,5 @@
+#include "report/proof.h"
+
 #include <doctest/doctest.h>
 
 #include "base/outcome.h"
@@ -40,6 +42,23 @@ TEST_CASE("initial parameters that are zero do not count, unless there are no ot
   CHECK(unproved_kinds({{Kind::kParam, proof(1, 9, Reason::kNoise)}}) == std::set{Kind::kParam});
   CHECK(unproved_kinds({{Kind::kParam, proof(0, 9, Reason::kAllZero)}}) == std::set{Kind::kParam});
   CHECK(unproved_kinds({{Kind::kMainGrad, proof(1, 9, Reason::kAllZero)}}) == std::set{Kind::kMainGrad});
+}
+
+TEST_CASE("a run is not the same where a family has gradients of zero, or an optimizer took no step") {
+  Report report = test::report_of({}, 3);
+  report.proof.by_kind = Proofs{{Kind::kOutput, proof(3, 3)}};
+  Report idle = report;
+  idle.proof.zero_gradients = ZeroGradients{{"layers.#.lora_A.weight"}, 0, 1};
+  CHECK(idle.verdict() == RunVerdict::kCouldNotLook);
+  CHECK(describe_lack_of_proof(idle) ==
+        "nothing is proved of layers.#.lora_A.weight, whose gradients are zero on both sides in all that was recorded; "
+        "expected iterations in which they are not: --iterations 0-2");
+  report.proof.unstepped = "the reference's SGD of 6 parameters";
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  CHECK(
+      describe_lack_of_proof(report) ==
+      "nothing is proved of what these optimizers train, which took no step in all that was recorded: the reference's "
+      "SGD of 6 parameters; expected iterations in which each steps (--iterations)");
 }
 
 TEST_CASE("what an optimizer holds may be zero, all of it") {

@@ -226,6 +226,25 @@ TEST_CASE("what a rank says of its optimizers' steps is read") {
   CHECK(parse_optimizer_steps("{}", "runs/a").empty());
 }
 
+TEST_CASE("optimizers that a rank says took no step are read, and what are none is refused") {
+  const auto parse = [](const std::string& unstepped) {
+    return parse_unstepped(R"({"optimizer_steps": {"parameters": [], "steps": [], "unstepped": )" + unstepped + "}}",
+                           "runs/a");
+  };
+  CHECK(parse(R"([{"optimizer": "torch.optim.adam.Adam", "parameters": 6}])") ==
+        std::vector<UnsteppedOptimizer>{{"torch.optim.adam.Adam", 6}});
+  CHECK(parse_unstepped("{}", "runs/a").empty());
+  CHECK(parse_unstepped(R"({"optimizer_steps": {"parameters": [], "steps": []}})", "runs/a").empty());
+  for (const std::string document : {"1", "[1]", R"([{"optimizer": "SGD"}])", R"([{"optimizer": 1, "parameters": 1}])",
+                                     R"([{"optimizer": "SGD", "parameters": -1}])"}) {
+    CAPTURE(document);
+    CHECK_THROWS_WITH_AS(
+        parse(document),
+        "runs/a: its provenance has 'unstepped' that are no optimizers; expected what `ttrace collect` writes",
+        InputError);
+  }
+}
+
 TEST_CASE("steps of an optimizer that are none are refused") {
   const std::string malformed =
       "runs/a: its provenance has 'optimizer_steps' that are none; expected what `ttrace collect` writes";
