@@ -391,14 +391,18 @@ class ShapePlacer {
     return grouping_.microbatches.samples.find(group.id, (*reference)[static_cast<std::size_t>(*dim)]);
   }
 
-  // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same; a parameter that is whole on a rank is the model's, and
-  // so is a slice where a rule says how slices lie or `samples` does.
+  // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
+  // whole on each rank needs no word: a parameter, a scalar, or what has the same bits everywhere; and so does a slice
+  // where a rule says how slices lie, or `samples` does.
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const Samples* samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
+    const bool splits = std::any_of(assignment.begin(), assignment.end(), [](int dim) { return dim >= 0; });
+    const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
+    if (!splits) return !is_one_value && !(subject.settled && copies_are_equal(subject, assignment));
     for (std::size_t i = 0; i < assignment.size(); ++i) {
       const bool is_known = subject.open[i].slices && assignment[i] >= 0 &&
                             (samples != nullptr || !grouping_.microbatches.layout.empty());
-      if (!is_known && !(is_parameter_kind(kind) && assignment[i] < 0)) return true;
+      if (!is_known && !(is_one_value && assignment[i] < 0)) return true;
     }
     return false;
   }

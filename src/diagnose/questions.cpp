@@ -66,8 +66,7 @@ bool is_training_right(const Report& report) {
 }
 
 bool do_shards_misfit(const Finding& finding) {
-  return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap ||
-         finding.reason == Reason::kOmission;
+  return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap;
 }
 
 // The line of annotations that would say the placement, for a user to fill in.
@@ -92,7 +91,7 @@ class Questions {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const bool is_root = follows_from_[i] == i;
       if (is_root && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
-        mark_followers(i, Reason::kOwnNumbers, [](const Finding&) { return true; });
+        mark_followers(i, Reason::kOwnNumbers, [](const Finding& other) { return other.verdict == Verdict::kFail; });
       }
     }
   }
@@ -101,12 +100,13 @@ class Questions {
     const bool is_right = is_training_right(report_);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      if (!finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
+      if (!finding.guessed || finding.verdict != Verdict::kFail || reasons_[i]) continue;
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
       if (!is_right && !misfits && !(root != nullptr && is_other_placement(i, root->diagnosis))) continue;
       reasons_[i] = Reason::kGuessedPlacement;
-      mark_followers(i, Reason::kGuessedPlacement, [](const Finding& other) { return other.guessed; });
+      mark_followers(i, Reason::kGuessedPlacement,
+                     [](const Finding& other) { return other.guessed && other.verdict == Verdict::kFail; });
     }
   }
 

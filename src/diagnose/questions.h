@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// Makes untrusted the wrong findings that leave a question open, and adds the questions to the report. `follows_from` is
+// Makes untrusted the failed findings that leave a question open, and adds the questions to the report. `follows_from` is
 // that of the report's roots. Returns false where there is none; else the roots are to be looked for again.
 //
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
