@@ -69,6 +69,14 @@ bool do_shards_misfit(const Finding& finding) {
   return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap;
 }
 
+// True for errors that tell the tensor's place: the rest of it is right there, or what is wrong is known.
+bool is_known_in_place(std::optional<Cause> cause) {
+  constexpr std::array kInPlace = {Cause::kRegion,      Cause::kOtherRows,   Cause::kZero,
+                                   Cause::kStale,       Cause::kNotFinite,   Cause::kCoarserPrecision,
+                                   Cause::kOtherTensor, Cause::kNeverUpdated};
+  return cause && std::find(kInPlace.begin(), kInPlace.end(), *cause) != kInPlace.end();
+}
+
 // The line of annotations that would say the placement, for a user to fill in.
 std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
@@ -100,10 +108,12 @@ class Questions {
     const bool is_right = is_training_right(report_);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      if (!finding.guessed || finding.verdict != Verdict::kFail || reasons_[i]) continue;
+      const bool is_root = follows_from_[i].value_or(i) == i;
+      if (!is_root || !finding.guessed || finding.verdict != Verdict::kFail || reasons_[i]) continue;
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
-      if (!is_right && !misfits && !(root != nullptr && is_other_placement(i, root->diagnosis))) continue;
+      const std::optional<Cause> cause = root == nullptr ? std::nullopt : root->diagnosis;
+      if (!misfits && !is_other_placement(i, cause) && !(is_right && !is_known_in_place(cause))) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement,
                      [](const Finding& other) { return other.guessed && other.verdict == Verdict::kFail; });

@@ -15,8 +15,8 @@ namespace ttrace {
 //
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
 // its batch while ranks run slices of it, and all that follows from it.
-// guessed-placement: a tensor that is `guessed`, where every gradient, update and value of a parameter after its step
-// passes; or, where not, one whose shards do not fit together, or whose error another placement explains (its elements
+// guessed-placement: a root that is `guessed`, where every gradient, update and value of a parameter after its step
+// passes and its error does not show that most of it is in its place; or, where not, one whose shards do not fit together, or whose error another placement explains (its elements
 // in another order; terms of a sum from which nothing wrong follows that is not guessed), with what follows from it and
 // is guessed as well. What another placement does not explain stays wrong.
 bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,
