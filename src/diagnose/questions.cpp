@@ -69,8 +69,10 @@ bool do_shards_misfit(const Finding& finding) {
   return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap;
 }
 
-// True for errors that tell the tensor's place: the rest of it is right there, or what is wrong is known.
-bool is_known_in_place(std::optional<Cause> cause) {
+// True for errors that tell the tensor's place: the rest of it is right there, or what is wrong is known. Terms of what
+// leaves the whole model are nobody's to add up.
+bool is_known_in_place(const TensorId& id, std::optional<Cause> cause) {
+  if (cause == Cause::kUnreduced && last_component(TensorName(id.name).path) == kRootModule) return true;
   constexpr std::array kInPlace = {Cause::kRegion,      Cause::kOtherRows,   Cause::kZero,
                                    Cause::kStale,       Cause::kNotFinite,   Cause::kCoarserPrecision,
                                    Cause::kOtherTensor, Cause::kNeverUpdated};
@@ -113,7 +115,8 @@ class Questions {
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
       const std::optional<Cause> cause = root == nullptr ? std::nullopt : root->diagnosis;
-      if (!misfits && !is_other_placement(i, cause) && !(is_right && !is_known_in_place(cause))) continue;
+      if (is_known_in_place(finding.id, cause)) continue;
+      if (!misfits && !is_other_placement(i, cause) && !is_right) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement,
                      [](const Finding& other) { return other.guessed && other.verdict == Verdict::kFail; });
