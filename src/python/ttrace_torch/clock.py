@@ -232,7 +232,7 @@ def _unwrapped(root: torch.nn.Module) -> torch.nn.Module:
 
 def _is_data_parallel(module: torch.nn.Module) -> bool:
     """DistributedDataParallel, DataParallel and other frameworks' of that name, around a part of the model."""
-    children = module._modules
+    children = module._modules.keys()  # TorchScript's has no iterator but this
     return list(children) == ["module"] and any("DataParallel" in base.__name__ for base in type(module).__mro__)
 
 
