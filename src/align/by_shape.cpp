@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <optional>
 #include <set>
@@ -345,7 +346,7 @@ class ShapePlacer {
   static bool is_term(const Group& group, const OpenAxis& axis) {
     if (!axis.slices) return false;
     const Kind kind = group.id.kind;
-    if (group.loss == LossRole::kLoss) return true;
+    if (is_term_of_loss(group.loss)) return true;
     if (group.loss == LossRole::kGradient) return false;
     return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
   }
@@ -382,41 +383,51 @@ class ShapePlacer {
     return *dims.begin();
   }
 
-  // The order of the samples in the group's tensors, as inputs tell it; null where none does, or a rule says it.
-  const Samples* samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
+  // The order of the samples in a tensor, as inputs tell it.
+  struct TensorSamples {
+    const Samples* samples = nullptr;  // null: no input tells it, or a rule says it
+    bool one_each = false;             // each element of the dimension is a sample; else the rows of one lie together
+    friend auto operator<=>(const TensorSamples&, const TensorSamples&) = default;
+  };
+
+  TensorSamples samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
     const auto dim = sliced_dimension(subject, assignment);
-    if (!dim || !grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return nullptr;
+    if (!dim || !grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
     const Shape* reference = reference_shape(layout_, group.id);
-    if (reference == nullptr || static_cast<std::size_t>(*dim) >= reference->size()) return nullptr;
-    return grouping_.microbatches.samples.find(group.id, (*reference)[static_cast<std::size_t>(*dim)]);
+    if (reference == nullptr || static_cast<std::size_t>(*dim) >= reference->size()) return {};
+    const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
+    const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
+    return {samples, samples != nullptr && std::ssize(*samples) == extent};
   }
 
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
   // whole on each rank needs no word: a parameter, a scalar, or what has the same bits everywhere; and so does a slice
-  // where a rule says how slices lie, or `samples` does.
-  bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const Samples* samples) const {
+  // where a rule says how slices lie, or `samples` does. That a sample's rows lie together is a guess, and so is that a
+  // number of each rank's own samples is a mean.
+  bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
+    if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
     const bool splits = std::any_of(assignment.begin(), assignment.end(), [](int dim) { return dim >= 0; });
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
     if (!splits) return !is_one_value && !(subject.settled && copies_are_equal(subject, assignment));
     for (std::size_t i = 0; i < assignment.size(); ++i) {
-      const bool is_known = subject.open[i].slices && assignment[i] >= 0 &&
-                            (samples != nullptr || !grouping_.microbatches.layout.empty());
+      const bool is_known =
+          subject.open[i].slices && assignment[i] >= 0 && (samples.one_each || !grouping_.microbatches.layout.empty());
       if (!is_known && !(is_one_value && assignment[i] < 0)) return true;
     }
     return false;
   }
 
   // The placement of tensors whose samples lie in this order.
-  TensorPlacement placement_of(const Key& key, const Subject& subject, const Samples* samples) const {
+  TensorPlacement placement_of(const Key& key, const Subject& subject, const Assignment& assignment,
+                               const TensorSamples& samples) const {
     const Kind kind = std::get<1>(key);
-    const Assignment assignment = subject.settled.value_or(Assignment(subject.open.size(), -1));
     TensorPlacement placement = placed(subject, assignment);
     // The samples are those of all ranks along axes of slices: the outermost of these deals them out.
     const auto outermost = std::find_if(placement.uses.begin(), placement.uses.end(), [&](const AxisUse& use) {
       return use.deduced && is_slice_axis(use.axis) && use.placement == Placement::kShard;
     });
-    if (samples != nullptr && !are_contiguous(*samples)) outermost->split.samples = *samples;
+    if (samples.samples != nullptr && !are_contiguous(*samples.samples)) outermost->split.samples = *samples.samples;
     placement.doubt = doubt_about(subject, kind);
     placement.guessed = is_guess(subject, kind, assignment, samples);
     for (std::size_t i = 0; i < subject.open.size(); ++i) {
@@ -435,12 +446,12 @@ class ShapePlacer {
 
   void place(const Key& key, Subject& subject) {
     const Assignment assignment = subject.settled.value_or(Assignment(subject.open.size(), -1));
-    std::map<const Samples*, const TensorPlacement*> placements;
+    std::map<TensorSamples, const TensorPlacement*> placements;
     for (Group* group : subject.groups) {
-      const Samples* samples = samples_of(*group, subject, assignment);
+      const TensorSamples samples = samples_of(*group, subject, assignment);
       const TensorPlacement*& placement = placements[samples];
       if (placement == nullptr) {
-        grouping_.by_shape.push_back(placement_of(key, subject, samples));
+        grouping_.by_shape.push_back(placement_of(key, subject, assignment, samples));
         placement = &grouping_.by_shape.back();
       }
       group->placement = placement;

@@ -50,13 +50,16 @@ enum class MicrobatchUse : std::uint8_t {
   kSummed,    // the ranks hold terms of the sum over all micro-batches
 };
 
-// What a tensor has to do with the number on which backward was called, or with one that each rank has of its own
-// samples.
+// What a tensor has to do with the number on which backward was called.
 enum class LossRole : std::uint8_t {
   kNone,
-  kLoss,      // it is such a number
-  kGradient,  // the gradient with respect to it, which is what one process has
+  kLoss,      // it is that number
+  kLikeLoss,  // a number that each rank has of its own samples: it is taken for a mean of these, as a loss is
+  kGradient,  // the gradient with respect to a number of either kind: what one process has
 };
+
+// True where the number of one slice is a term of the whole's.
+inline bool is_term_of_loss(LossRole role) { return role == LossRole::kLoss || role == LossRole::kLikeLoss; }
 
 // The entries of all ranks that are one canonical tensor.
 struct Group {

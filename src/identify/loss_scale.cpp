@@ -11,10 +11,8 @@
 namespace ttrace {
 namespace {
 
-// True for the loss of a model, `loss` or `model1.loss`.
-bool is_loss_scalar(const TensorId& id) {
-  return id.kind == Kind::kScalar && last_component(TensorName(id.name).path) == "loss";
-}
+// True for what the collector calls `loss`. The canonical name of a further model's is `model1.loss`.
+bool is_loss_scalar(const TensorId& id) { return id.kind == Kind::kScalar && TensorName(id.name).path == "loss"; }
 
 // The losses of one rank, by iteration and the rank's own number of the micro-batch.
 using LossesByMicrobatch = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Entry*>>;
@@ -90,19 +88,24 @@ void find_losses(Grouping& grouping, const ModelLayout& layout) {
   for (Group& group : grouping.groups) {
     const bool is_output = group.id.kind == Kind::kOutput;
     if (!(is_output || group.id.kind == Kind::kInput) || group.id.microbatch < 0 || !holds_one_number(group)) continue;
-    const bool of_slice =
-        grouping.microbatches.are_slices() && ((is_output && is_final_output(group)) || is_number_of_slice(group));
+    const bool are_slices = grouping.microbatches.are_slices();
+    const bool of_slice = are_slices && is_output && is_final_output(group);
     const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
-    if (!of_slice && !is_loss) continue;
-    group.loss = LossRole::kLoss;
+    if (of_slice || is_loss) {
+      group.loss = LossRole::kLoss;
+    } else if (are_slices && is_number_of_slice(group)) {
+      group.loss = LossRole::kLikeLoss;
+    } else {
+      continue;
+    }
     found.insert(group.id);
   }
   for (Group& group : grouping.groups) {
     const Kind value = group.id.kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput;
     const bool is_gradient = group.id.kind == Kind::kGradOutput || group.id.kind == Kind::kGradInput;
     if (is_gradient && found.contains(group.id.with_kind(value))) group.loss = LossRole::kGradient;
-    if (is_loss_scalar(group.id)) group.loss = LossRole::kLoss;
+    if (!group.shards.empty() && is_loss_scalar(group.shards[0].entry->id)) group.loss = LossRole::kLoss;
   }
 }
 
@@ -113,7 +116,7 @@ double scale_of(const ResolvedAnnotations& annotations, const Microbatches& micr
     if (use.mean) scale *= static_cast<double>(use.split.size);
   }
   const bool gradient = id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput || id.kind == Kind::kParamGrad;
-  const bool scaled = role == LossRole::kLoss || (gradient && role != LossRole::kGradient) || is_loss_scalar(id);
+  const bool scaled = is_term_of_loss(role) || (gradient && role != LossRole::kGradient) || is_loss_scalar(id);
   if (!scaled) return scale;
   const auto size = [&](const ScaleWord& word) {
     return size_of_word(word, annotations.mesh, microbatches, id.iteration);

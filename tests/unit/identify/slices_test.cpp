@@ -2,6 +2,8 @@
 // the loss.
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "support/aligned.h"
 
 using namespace ttrace;
@@ -157,41 +159,79 @@ TEST_CASE("floating-point inputs of the model tell the samples as well, those of
   CHECK(checked(of_module(one_process()), of_module(sliced({0, 2}, {1, 3})), kScaledByDp).totals.counts.fail == 3);
 }
 
-TEST_CASE("what is computed of dealt samples lies as they do, several rows of a sample together") {
-  const auto with_rows = [](Trace trace, const std::vector<std::vector<float>>& samples) {
-    for (std::size_t rank = 0; rank < samples.size(); ++rank) {
-      std::vector<float> rows;
-      for (const float sample : samples[rank]) rows.insert(rows.end(), {sample, sample + 0.25F, sample + 0.5F});
-      const auto count = static_cast<std::int64_t>(rows.size());
-      add_tensor(trace, rank, tensor_id(Kind::kOutput, "flat", 0), {count}, rows);
-    }
-    return trace;
-  };
-  const Report report = checked(with_rows(one_process(), {{1, 2, 3, 4}}),
-                                with_rows(sliced({3, 0}, {2, 1}), {{4, 1}, {3, 2}}), kScaledByDp);
-  CHECK(findings_in(report).empty());
+namespace {
+
+// Adds an output of these values to each rank.
+Trace with_output(Trace trace, const std::string& name, const std::vector<std::vector<float>>& values, bool is_number) {
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    const Shape shape = is_number ? Shape{} : Shape{static_cast<std::int64_t>(values[rank].size())};
+    add_tensor(trace, rank, tensor_id(Kind::kOutput, name, 0), shape, values[rank]);
+  }
+  return trace;
 }
 
-TEST_CASE("a number of each rank's own samples is a term of a mean, and the gradient of it has no factor") {
-  const auto with_term = [](Trace trace, const std::vector<float>& values, float gradient) {
-    for (std::size_t rank = 0; rank < values.size(); ++rank) {
-      add_tensor(trace, rank, tensor_id(Kind::kOutput, "commitment", 0), {}, {values[rank]});
+// The wrong tensors of the candidate, and whether their places are guesses.
+std::map<std::string, bool> guesses_in(const Report& report) {
+  std::map<std::string, bool> guesses;
+  for (const Finding& finding : report.findings) guesses[finding.id.name] = finding.guessed;
+  return guesses;
+}
+
+}  // namespace
+
+TEST_CASE("what is computed of dealt samples lies as they do; that a sample's rows lie together is a guess") {
+  const auto flat = [](Trace trace, const std::vector<std::vector<float>>& samples) {
+    std::vector<std::vector<float>> rows;
+    for (const std::vector<float>& of_rank : samples) {
+      for (std::vector<float>& values = rows.emplace_back(); const float sample : of_rank) {
+        values.insert(values.end(), {sample, sample + 0.25F, sample + 0.5F});
+      }
+    }
+    return with_output(std::move(trace), "flat", rows, false);
+  };
+  const Trace one = flat(one_process(), {{1, 2, 3, 4}});
+  CHECK(findings_in(checked(one, flat(sliced({3, 0}, {2, 1}), {{4, 1}, {3, 2}}), kScaledByDp)).empty());
+  // A correct program may as well put the first rows of all samples first.
+  Trace other = sliced({0, 1}, {2, 3});
+  const std::vector<std::vector<float>> by_row = {{1, 2, 1.25, 2.25, 1.5, 2.5}, {3, 4, 3.25, 4.25, 3.5, 4.5}};
+  CHECK(guesses_in(checked(one, with_output(other, "flat", by_row, false), kScaledByDp)) ==
+        std::map<std::string, bool>{{"flat", true}});
+  // With an element for each sample it is none.
+  changed_value(other, 1, kSliceFc) *= 2;
+  CHECK(guesses_in(checked(one_process(), other, kScaledByDp)) == std::map<std::string, bool>{{"fc", false}});
+}
+
+TEST_CASE("a number of each rank's own samples is taken for a term of a mean, and its gradient has no factor") {
+  const auto with_gradient = [](Trace trace, std::size_t ranks, float gradient) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
       add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "commitment", 0), {}, {gradient});
     }
     return trace;
   };
-  const Trace one = with_term(one_process(), {3}, 0.25F);
-  CHECK(findings_in(checked(one, with_term(sliced({0, 1}, {2, 3}), {2, 4}, 0.25F), kScaledByDp)).empty());
-  CHECK(findings_in(checked(one, with_term(sliced({0, 1}, {2, 3}), {2, 8}, 0.25F), kScaledByDp)) ==
-        std::vector<std::string>{"commitment output: exceeds-tolerance"});
+  const Trace one = with_gradient(with_output(one_process(), "commitment", {{3}}, true), 1, 0.25F);
+  const auto two = [&](float first, float second) {
+    const Trace trace = with_output(sliced({0, 1}, {2, 3}), "commitment", {{first}, {second}}, true);
+    return checked(one, with_gradient(trace, 2, 0.25F), kScaledByDp);
+  };
+  CHECK(findings_in(two(2, 4)).empty());
+  // It may be a sum: that it is wrong is a guess.
+  CHECK(guesses_in(two(1, 2)) == std::map<std::string, bool>{{"commitment", true}});
 }
 
-TEST_CASE("samples are found where the candidate's ranks give the model a further argument") {
-  Trace candidate = sliced({0, 2}, {1, 3});
-  for (RankTrace& rank : candidate.ranks) rank.entries.front().id.name = "(model):0";
-  const Report report = checked(one_process(), candidate, kScaledByDp);
-  CHECK(findings_in(report).empty());
-  CHECK(report.totals.counts.pass == 10);
+TEST_CASE("the loss of a further model is one, and a scalar that a program calls so is not") {
+  const auto with_loss = [](Trace trace, std::size_t ranks, const std::string& name, std::int32_t chunk, float value) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      TensorId id = tensor_id(Kind::kScalar, name, 0);
+      id.chunk = chunk;
+      add_tensor(trace, rank, id, {}, {rank == 0 ? value : value + 2});
+    }
+    return trace;
+  };
+  const Trace two = sliced({0, 1}, {2, 3});
+  CHECK(findings_in(checked(with_loss(one_process(), 1, "loss", 1, 3), with_loss(two, 2, "loss", 1, 2), kScaledByDp))
+            .empty());
+  CHECK(findings_in(checked(with_loss(one_process(), 1, "mine.loss", 0, 3), with_loss(two, 2, "mine.loss", 0, 2),
+                            kScaledByDp)) == std::vector<std::string>{"mine.loss scalar: replicas-disagree"});
 }
 
 TEST_CASE("ranks that are given more samples than the reference run no slices, and a note says what is expected") {
