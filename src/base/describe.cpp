@@ -40,20 +40,34 @@ bool is_placed_by_shape(const LogicalTensor& tensor) {
                      [](const AxisPlacement& axis) { return axis.placement == Placement::kShard; });
 }
 
+std::string annotation_line(const TensorId& id, std::span<const AxisPlacement> axes) {
+  std::vector<std::string> words;
+  for (const AxisPlacement& axis : axes) {
+    if (axis.placement == Placement::kShard) {
+      words.push_back(fmt::format("{}: {{dim: {}, layout: ...}}", axis.axis, axis.dim));
+    } else {
+      const char* const terms = axis.mean ? "mean" : "partial";
+      words.push_back(fmt::format("{}: {}", axis.axis, axis.placement == Placement::kPartial ? terms : "replicate"));
+    }
+  }
+  const std::string placements = fmt::format("{{{}}}", fmt::join(words, ", "));
+  const bool is_parameter = is_parameter_kind(id.kind);
+  return fmt::format("{}: {}", printable(id.name),
+                     is_parameter ? placements : fmt::format("{{{}: {}}}", name_of(id.kind), placements));
+}
+
 std::string placing_of(const LogicalTensor& tensor) {
   if (!tensor.doubt.empty()) return "; " + tensor.doubt;
-  if (!is_placed_by_shape(tensor)) return "";
-  std::vector<std::string> splits, lines;
+  std::vector<AxisPlacement> shards;
+  std::vector<std::string> splits;
   for (const AxisPlacement& axis : tensor.deduced) {
     if (axis.placement != Placement::kShard) continue;
+    shards.push_back(axis);
     splits.push_back(describe_split(axis));
-    lines.push_back(fmt::format("{}: {{dim: {}, layout: ...}}", axis.axis, axis.dim));
   }
-  const std::string name(printable(tensor.id.name)), line = fmt::format("{{{}}}", fmt::join(lines, ", "));
-  return fmt::format(
-      "; placed by its shape: {}; where that is wrong, a line of the annotations says it: {}: {}",
-      fmt::join(splits, ", "), name,
-      is_parameter_kind(tensor.id.kind) ? line : fmt::format("{{{}: {}}}", name_of(tensor.id.kind), line));
+  if (shards.empty()) return "";
+  return fmt::format("; placed by its shape: {}; where that is wrong, a line of the annotations says it: {}",
+                     fmt::join(splits, ", "), annotation_line(tensor.id, shards));
 }
 
 }  // namespace ttrace

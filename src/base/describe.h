@@ -21,6 +21,10 @@ std::string describe_split(const AxisPlacement& axis);
 
 bool is_placed_by_shape(const LogicalTensor& tensor);
 
+// The line of annotations that places a tensor so: `fc: {output: {tp: partial}}`, `fc.weight: {tp: {dim: 0, layout:
+// ...}}`, where the layout is for the reader to say.
+std::string annotation_line(const TensorId& id, std::span<const AxisPlacement> axes);
+
 // What a finding about a wrong tensor has to add where nobody said how it lies, beginning with `; `: how its shape
 // placed it, or why that placed it not, and the line of the annotations that would say it. Empty for other tensors.
 std::string placing_of(const LogicalTensor& tensor);

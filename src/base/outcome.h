@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/finding.h"
+#include "base/mapping.h"
 #include "base/module_source.h"
 #include "base/waiver.h"
 
@@ -74,14 +75,15 @@ Vocabulary<Standing> vocabulary_of(Standing);
 
 // A wrong tensor that nothing wrong explains (src/diagnose).
 struct RootCause {
-  std::size_t finding = 0;         // index into the report's `findings`
-  std::string module;              // the module that it was seen at
-  std::int64_t repeated = 0;       // in how many further micro-batches and iterations it is a root as well
-  std::vector<std::string> alike;  // further tensors that were roots of the same kind, with the same diagnosis
-  std::int64_t explained = 0;      // how many wrong tensors follow from it
-  bool examined = false;           // true for the roots that text shows; a diagnosis was tried for them
-  std::optional<Cause> diagnosis;  // none: nothing known explains the error
-  double residual = 0;             // of the diagnosis: ||candidate - prediction|| / ||prediction||
+  std::size_t finding = 0;                 // index into the report's `findings`
+  std::string module;                      // the module that it was seen at
+  std::int64_t repeated = 0;               // in how many further micro-batches and iterations it is a root as well
+  std::vector<std::string> alike;          // further tensors that were roots of the same kind, with the same diagnosis
+  std::int64_t explained = 0;              // how many wrong tensors follow from it
+  bool examined = false;                   // true for the roots that text shows; a diagnosis was tried for them
+  std::optional<Cause> diagnosis;          // none: nothing known explains the error
+  double residual = 0;                     // of the diagnosis: ||candidate - prediction|| / ||prediction||
+  std::optional<AxisPlacement> placement;  // by which the tensor would be right, where the diagnosis is one of that
   std::string sentence;
   std::optional<Standing> standing;  // none: there was no second run
   ModuleSource source;               // of `module`, as the candidate's ranks say it

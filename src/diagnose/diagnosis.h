@@ -19,6 +19,9 @@ struct Diagnosis {
   std::string what;     // a clause: "every element is 2 times the reference's, the size of tp"
   // Diagnoses of one cause with an equal group say the same, be it in other numbers; empty: those with an equal `what`.
   std::string group = {};
+  // The placement along one axis by which the tensor would be right, where a diagnosis is one of a placement: terms of a
+  // sum, or of a mean.
+  std::optional<AxisPlacement> placement = {};
 };
 
 // The data that hypotheses are tested against.

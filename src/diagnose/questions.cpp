@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,16 +80,19 @@ bool is_known_in_place(const TensorId& id, std::optional<Cause> cause) {
   return cause && std::find(kInPlace.begin(), kInPlace.end(), *cause) != kInPlace.end();
 }
 
-// The line of annotations that would say the placement, for a user to fill in.
+// The line of annotations that would say the placement, as far as anything is known of it.
 std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
+  std::vector<AxisPlacement> axes;
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
-  std::string axis = "<axis>";
-  if (tensor != nullptr && !tensor->deduced.empty()) axis = tensor->deduced.front().axis;
-  std::string placement = "{dim: ..., layout: ...}";
-  if (root != nullptr && root->diagnosis == Cause::kUnreduced) {
-    placement = root->sentence.find("their mean") == std::string::npos ? "partial" : "mean";
+  if (root != nullptr && root->placement) {
+    axes.push_back(*root->placement);
+  } else if (tensor != nullptr) {
+    std::copy_if(tensor->deduced.begin(), tensor->deduced.end(), std::back_inserter(axes),
+                 [](const AxisPlacement& axis) { return axis.placement == Placement::kShard; });
   }
-  return fmt::format("{}: {{{}: {{{}: {}}}}}", printable(finding.id.name), name_of(finding.id.kind), axis, placement);
+  if (!axes.empty()) return annotation_line(finding.id, axes);
+  return fmt::format("{}: {{{}: {{<axis>: {{dim: ..., layout: ...}}}}}}", printable(finding.id.name),
+                     name_of(finding.id.kind));
 }
 
 // Marks the findings that are set aside, and why.
@@ -101,7 +105,7 @@ class Questions {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const bool is_root = follows_from_[i] == i;
       if (is_root && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
-        mark_followers(i, Reason::kOwnNumbers, [](const Finding& other) { return other.verdict == Verdict::kFail; });
+        mark_followers(i, Reason::kOwnNumbers);
       }
     }
   }
@@ -118,8 +122,7 @@ class Questions {
       if (is_known_in_place(finding.id, cause)) continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right) continue;
       reasons_[i] = Reason::kGuessedPlacement;
-      mark_followers(i, Reason::kGuessedPlacement,
-                     [](const Finding& other) { return other.guessed && other.verdict == Verdict::kFail; });
+      mark_followers(i, Reason::kGuessedPlacement);
     }
   }
 
@@ -165,19 +168,23 @@ class Questions {
     return true;
   }
 
-  template <class Wanted>
-  void mark_followers(std::size_t origin, Reason reason, const Wanted& is_wanted) {
+  // Marks what failed and follows from `origin`, itself included: for a guess, only what is guessed as well.
+  void mark_followers(std::size_t origin, Reason reason) {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
-      if (follows_from_[i] == origin && !reasons_[i] && is_wanted(report_.findings[i])) reasons_[i] = reason;
+      const Finding& finding = report_.findings[i];
+      if (follows_from_[i] != origin || reasons_[i] || finding.verdict != Verdict::kFail) continue;
+      if (reason == Reason::kOwnNumbers || finding.guessed) reasons_[i] = reason;
     }
   }
 
   std::string sentence_about(std::size_t i, Reason reason) const {
     const Finding& finding = report_.findings[i];
+    if (reason == Reason::kOwnNumbers) {
+      return fmt::format("{}: {}", to_string(finding.id), describe_own_numbers(finding, evidence_));
+    }
     const RootCause* root = root_of(i);
     // What does not fit together is said by the finding; a root that nothing explains says no more.
     const std::string what = root == nullptr || !root->diagnosis ? finding.message + "." : root->sentence;
-    if (reason == Reason::kOwnNumbers) return fmt::format("{} {}", what, describe_own_numbers(finding, evidence_));
     return fmt::format(
         "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "
         "Where it is right, a line of the annotations says so: {}",

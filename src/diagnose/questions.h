@@ -1,5 +1,5 @@
-// Sets aside what differs and may be right all the same, so that no guess becomes a verdict: tensors whose place rests on
-// their shapes alone, and what each rank draws, or takes of its own samples, by design.
+// Sets aside what differs and may be right all the same, so that no guess becomes a verdict: tensors whose place rests
+// on their shapes alone, and what each rank draws, or takes of its own samples, by design.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,18 @@
 
 namespace ttrace {
 
-// Makes untrusted the failed findings that leave a question open, and adds the questions to the report. `follows_from` is
-// that of the report's roots. Returns false where there is none; else the roots are to be looked for again.
+// Makes untrusted the failed findings that leave a question open, and adds the questions to the report. `follows_from`
+// is that of the report's roots. Returns false where there is none; else the roots are to be looked for again.
 //
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
 // its batch while ranks run slices of it, and all that follows from it.
-// guessed-placement: a root that is `guessed`, where every gradient, update and value of a parameter after its step
-// passes and its error does not show that most of it is in its place; or, where not, one whose shards do not fit together, or whose error another placement explains (its elements
-// in another order; terms of a sum from which nothing wrong follows that is not guessed), with what follows from it and
-// is guessed as well. What another placement does not explain stays wrong.
+// guessed-placement: a root that is `guessed`, with what follows from it and is guessed as well, if one of these holds:
+// - every gradient, update and value of a parameter after its step passes, and the error does not show that most of the
+//   tensor is in its place;
+// - its shards do not fit together;
+// - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong
+//   follows that is not guessed.
+// What none of them explains stays wrong.
 bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,
                          const Evidence& evidence);
 

@@ -326,6 +326,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
     if (diagnoses[i]) {
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;
+      cause.placement = diagnoses[i]->placement;
       what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding.reason) : diagnoses[i]->what;
     }
     cause.sentence = describe_root(finding.id, cause, what);

@@ -54,17 +54,22 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
     const double of_mean =
         relative_distance(scaled(sum, 1.0 / static_cast<double>(replicas.size())), suspect.reference_values);
     if (nearest <= suspect.bound) continue;
+    AxisPlacement terms;
+    terms.axis = axis.name;
+    terms.placement = Placement::kPartial;
     const std::string ranks_hold = fmt::format("the {} ranks of {}", replicas.size(), axis.name);
     if (of_sum <= std::min(suspect.bound, nearest * kLargestShareLeft)) {
       return Diagnosis{Cause::kUnreduced, of_sum,
-                       fmt::format("{} hold unsummed partial values: their sum is the reference's", ranks_hold)};
+                       fmt::format("{} hold unsummed partial values: their sum is the reference's", ranks_hold), "",
+                       terms};
     }
     // The mean of n copies with independent errors is nearer by the square root of n, without being the explanation.
     const double most_left = nearest * kLargestShareLeft / std::sqrt(static_cast<double>(replicas.size()));
     if (of_mean <= std::min(suspect.bound, most_left)) {
+      terms.mean = true;
       return Diagnosis{
           Cause::kUnreduced, of_mean,
-          fmt::format("{} hold values that were never averaged: their mean is the reference's", ranks_hold)};
+          fmt::format("{} hold values that were never averaged: their mean is the reference's", ranks_hold), "", terms};
     }
   }
   return std::nullopt;
