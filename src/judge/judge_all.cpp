@@ -142,18 +142,23 @@ std::optional<std::string> describe_sketched(std::span<const Difference> differe
       sketched, differences.size(), widest);
 }
 
-void count_verdicts(std::span<const Finding> findings, Report& report) {
+// Calls `visit` with every finding of a summarized report.
+template <class Visit>
+void for_each_finding(const Report& report, const Visit& visit) {
+  for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
+    for (const Finding& finding : *findings) visit(finding);
+  }
+}
+
+void count_verdicts(Report& report) {
   report.totals.counts = {};
   report.totals.by_name.clear();
   std::map<TensorId, Verdict> verdicts;
-  for (const Finding& finding : findings) {
-    if (finding.id.name.empty()) {
-      report.totals.counts.add(finding.verdict);
-      continue;
-    }
+  for_each_finding(report, [&](const Finding& finding) {
+    if (finding.id.name.empty()) return report.totals.counts.add(finding.verdict);
     const auto [found, is_new] = verdicts.emplace(finding.id, finding.verdict);
     if (!is_new) found->second = worse(found->second, finding.verdict);
-  }
+  });
   for (const auto& [id, verdict] : verdicts) {
     report.totals.counts.add(verdict);
     report.totals.by_name[{id.name, id.kind}].add(verdict);
@@ -190,11 +195,11 @@ struct Tally {
 
 // Finds iterations and micro-batches of which one side has nothing. The micro-batches of a missing iteration are not
 // listed.
-std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings) {
+std::vector<MissingGroup> find_missing_groups(const Report& report) {
   std::map<std::int32_t, Tally> iterations;
   std::map<std::pair<std::int32_t, std::int32_t>, Tally> microbatches;
-  for (const Finding& finding : findings) {
-    if (finding.id.name.empty()) continue;
+  for_each_finding(report, [&](const Finding& finding) {
+    if (finding.id.name.empty()) return;
     Tally& iteration = iterations[finding.id.iteration];
     Tally& microbatch = microbatches[{finding.id.iteration, finding.id.microbatch}];
     for (Tally* tally : {&iteration, &microbatch}) {
@@ -202,7 +207,7 @@ std::vector<MissingGroup> find_missing_groups(std::span<const Finding> findings)
       tally->not_in_candidate += finding.reason == Reason::kMissingInCandidate;
       tally->not_in_reference += finding.reason == Reason::kMissingInReference;
     }
-  }
+  });
   const auto is_missing_whole = [](const Tally& tally) {
     return tally.findings > 1 && (tally.not_in_candidate == tally.findings || tally.not_in_reference == tally.findings);
   };
@@ -281,22 +286,19 @@ std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const
 }  // namespace
 
 void recount(Report& report) {
-  std::vector<Finding> findings = report.findings;
-  findings.insert(findings.end(), report.passed.begin(), report.passed.end());
-  count_verdicts(findings, report);
-  report.totals.missing_groups = find_missing_groups(findings);
+  count_verdicts(report);
+  report.totals.missing_groups = find_missing_groups(report);
 }
 
 void summarize_findings(std::vector<Finding> findings, Report& report) {
-  count_verdicts(findings, report);
   note_nonfinite_and_replicas(findings, report.notes);
-  report.totals.missing_groups = find_missing_groups(findings);
   const auto passed = std::stable_partition(findings.begin(), findings.end(),
                                             [](const Finding& finding) { return finding.verdict != Verdict::kPass; });
   report.passed.assign(std::make_move_iterator(passed), std::make_move_iterator(findings.end()));
   findings.erase(passed, findings.end());
   std::stable_sort(findings.begin(), findings.end(), executes_before);
   report.findings = std::move(findings);
+  recount(report);
 }
 
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
