@@ -212,9 +212,10 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   }
   count_microbatches(table, census, result);
   const bool knows_reference = result.ranks > 1 && layout.reference != nullptr;
-  if (knows_reference && (!rule.order || result.are_slices())) {
+  const bool may_be_slices = rule.order ? result.are_slices() : counts_are_the_references(result, layout);
+  if (knows_reference && may_be_slices) {
     const CommonInputs inputs = common_inputs(table, census, result, layout);
-    if (!rule.order && counts_are_the_references(result, layout) && inputs.are_slices()) {
+    if (!rule.order && inputs.are_slices()) {
       result.order = MicrobatchOrder::kSlices;
       result.deduced = true;
     }

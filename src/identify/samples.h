@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "base/alignment.h"
-#include "identify/census.h"
-#include "identify/ranks.h"
 
 namespace ttrace {
 

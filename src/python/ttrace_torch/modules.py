@@ -230,9 +230,8 @@ class Modules:
             return None
         if microbatch.number == 0:
             self._begin_chunk(chunk, recorded)
-        elif (
-            recorded and clock.stepped
-        ):  # the iteration goes on; a model may have been frozen while another one trained
+        elif recorded and clock.stepped:
+            # The iteration goes on after a step: a model may have been frozen while another one trained.
             self._gradients.hook_parameters(chunk)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
 
