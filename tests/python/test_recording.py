@@ -185,10 +185,11 @@ def of(run, **options):
     [
         (of(lambda: None), "nothing was recorded; expected a call of a torch.nn.Module with gradients enabled"),
         (of(no_grad), "nothing was recorded; expected a call of a torch.nn.Module with gradients enabled"),
+        (of(lambda: step(Layer()), axes="tp=2"), "axis 'tp' has size 2; expected 1 to 1, the number of ranks"),
         (with_gradients_from_before, "before the block there were gradients of 'norm.weight', 'norm.bias'"),
         (in_another, "this process is recorded already; expected one recording at a time"),
     ],
-    ids=["nothing", "no-grad", "gradients", "nested"],
+    ids=["nothing", "no-grad", "axes", "gradients", "nested"],
 )
 def test_what_cannot_be_recorded_whole_is_an_exception(tmp_path, capfd, record, message):
     with pytest.raises(ttrace.InputError) as error:

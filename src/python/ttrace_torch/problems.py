@@ -40,6 +40,11 @@ def will_raise(directory: str) -> None:
     _raised.add(directory)
 
 
+def raises(directory: str) -> bool:
+    """Whether what goes wrong with the trace ends as an exception."""
+    return directory in _raised
+
+
 def problems_of(directory: str) -> list[str]:
     """Those that this process has told of the trace."""
     return [line for line, suffix in _told.get(directory, {}).items() if suffix == "problem"]

@@ -63,10 +63,9 @@ class RankFile:
                 raise CollectError(f"{error}; not recorded: {this_process()}") from None
             if error.status != Status.INVALID or not config.axes:
                 raise
-            # The job goes on, and its trace shall be of use.
-            problems.warning(
-                config.directory, position.rank, f"{error}; recorded without axes: say them to `ttrace check --axes`"
-            )
+            # The job goes on, and its trace shall be of use. Who records a block learns at its end that it is another.
+            tell = problems.problem if problems.raises(config.directory) else problems.warning
+            tell(config.directory, position.rank, f"{error}; recorded without axes: say them to `ttrace check --axes`")
             self.position = self._placements.position = replace(position, axes="")
             return Recorder(config.library, directory, **facts)
 
