@@ -112,8 +112,10 @@ def python(schema: dict) -> str:
         members = [(member, of) for member, of in definition["properties"].items() if "const" not in of]
         for member, of_member in sorted(members, key=lambda item: item[0] not in definition["required"]):
             known_as = PYTHON_NAMES.get((name, member), member)
-            default = "" if member in definition["required"] else " | None = None"
-            lines.append(with_meaning(f"    {known_as}: {python_of(of_member)}{default}", of_member, "  #"))
+            of_value = python_of(of_member)
+            if member not in definition["required"]:
+                of_value = f"{of_value.removesuffix(' | None')} | None = None"
+            lines.append(with_meaning(f"    {known_as}: {of_value}", of_member, "  #"))
     return "\n".join(lines) + "\n"
 
 

@@ -343,5 +343,5 @@ class Report:
     failed: str | None = None  # how the candidate's job failed, after it had recorded all; absent: it did not
     unmeasured: str | None = None  # of `-t default`: what the tolerances are; absent: measured, or none
     # of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not
-    margin: float | None | None = None
+    margin: float | None = None
     optimizer_steps: OptimizerSteps | None = None  # what was checked of them; absent: none recorded
