@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "host/shell_words.h"
 
 namespace ttrace {
@@ -24,14 +26,19 @@ std::vector<Value> values_of(const Options& options) {
   return values;
 }
 
-// Returns those that are not as they are by default.
+// Returns those that are not as they are by default, without those that need another one that is.
 template <class Options>
 std::vector<Value> set_values_of(const Options& options) {
   const std::vector<Value> defaults = values_of(Options());
   std::vector<Value> set;
+  std::set<std::string> names;
   for (std::size_t i = 0; const Value& value : values_of(options)) {
-    if (value.texts != defaults[i++].texts) set.push_back(value);
+    if (value.texts == defaults[i++].texts) continue;
+    set.push_back(value);
+    names.insert(long_name_of(value.option));
   }
+  std::erase_if(set,
+                [&](const Value& value) { return *value.option.needs != '\0' && !names.contains(value.option.needs); });
   return set;
 }
 
