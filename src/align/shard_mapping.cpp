@@ -91,6 +91,7 @@ Identification identify_with_aliases(RankTable& ranks, const Annotations& said, 
 // Takes over what is known of the tensors before any of them is assembled.
 void add_identities(Identification& who, const RankTable& ranks, Alignment& alignment) {
   Grouping& grouping = who.grouping;
+  alignment.of_one_rank = ranks.ranks.size() == 1 && ranks.missing.empty() && ranks.crashed.empty();
   alignment.slices = grouping.microbatches.are_slices();
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
   alignment.findings = ranks.findings;

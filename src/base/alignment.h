@@ -24,6 +24,7 @@ struct Alignment {
   std::set<TensorId> local;        // declared to describe the rank's own layout: not compared
   NotSeenTensors not_seen;         // may be named in `findings` as well: some ranks saw their shard
   Aliases aliases;                 // of the mesh, or what the shapes say of them
+  bool of_one_rank = false;        // every `order` is of one rank's execution
   bool slices = false;             // the ranks along the micro-batch axes run slices of every micro-batch
   std::string open_order;          // the micro-batch axes, where nothing tells which ones their ranks run; else empty
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched

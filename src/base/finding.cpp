@@ -81,20 +81,17 @@ constexpr auto kStatisticWords = std::to_array<Word<Statistic>>({
 });
 static_assert(has_every_enumerator<kStatisticWords>());
 
-// The phases of one iteration, in the order in which the results of one enter the next: an error in one phase explains
-// errors in later ones.
-enum class Phase : std::uint8_t {
-  kParameters,
-  kForward,
-  kLoss,
-  kRecompute,  // runs within backward, before the gradients that it feeds
-  kBackward,
-  kParamGrad,
-  kMainGrad,
-  kStepScalar,
-  kDelta,
-  kAfter,
-};
+bool is_about_ranks(const Finding& finding) { return finding.id.name.empty(); }
+
+}  // namespace
+
+Vocabulary<Verdict> vocabulary_of(Verdict) { return {"Verdict", kVerdictWords}; }
+Vocabulary<Reason> vocabulary_of(Reason) { return {"Reason", kReasonWords}; }
+Vocabulary<Statistic> vocabulary_of(Statistic) { return {"StatisticName", kStatisticWords}; }
+
+std::string_view name_of(Verdict verdict) { return word_in<Verdict>(kVerdictWords, verdict); }
+std::string_view name_of(Reason reason) { return word_in<Reason>(kReasonWords, reason); }
+std::string_view name_of(Statistic statistic) { return word_in<Statistic>(kStatisticWords, statistic); }
 
 Phase phase_of(const TensorId& id) {
   switch (id.kind) {
@@ -126,18 +123,6 @@ Phase phase_of(const TensorId& id) {
   return is_loss(id) ? Phase::kLoss : Phase::kStepScalar;
 }
 
-bool is_about_ranks(const Finding& finding) { return finding.id.name.empty(); }
-
-}  // namespace
-
-Vocabulary<Verdict> vocabulary_of(Verdict) { return {"Verdict", kVerdictWords}; }
-Vocabulary<Reason> vocabulary_of(Reason) { return {"Reason", kReasonWords}; }
-Vocabulary<Statistic> vocabulary_of(Statistic) { return {"StatisticName", kStatisticWords}; }
-
-std::string_view name_of(Verdict verdict) { return word_in<Verdict>(kVerdictWords, verdict); }
-std::string_view name_of(Reason reason) { return word_in<Reason>(kReasonWords, reason); }
-std::string_view name_of(Statistic statistic) { return word_in<Statistic>(kStatisticWords, statistic); }
-
 bool is_loss(const TensorId& id) {
   return id.kind == Kind::kScalar && (id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss"));
 }
@@ -168,10 +153,10 @@ bool executes_before(const Finding& a, const Finding& b) {
   if (is_about_ranks(a) || is_about_ranks(b)) {
     return std::tuple(!is_about_ranks(a), a.reason, a.ranks) < std::tuple(!is_about_ranks(b), b.reason, b.ranks);
   }
-  using Key = std::tuple<std::int32_t, Phase, bool, std::uint64_t, const TensorId&, Reason>;
+  using Key = std::tuple<std::int32_t, std::int32_t, Phase, bool, std::uint64_t, const TensorId&, Reason>;
   const auto key = [](const Finding& finding) {
-    return Key(finding.id.iteration, phase_of(finding.id), finding.only_in_candidate, finding.order, finding.id,
-               finding.reason);
+    return Key(finding.id.iteration, finding.cycle, phase_of(finding.id), finding.only_in_candidate, finding.order,
+               finding.id, finding.reason);
   };
   return key(a) < key(b);
 }

@@ -176,8 +176,26 @@ struct Finding {
   bool excused = false;                     // what was estimated, without that override, would not let it pass
   bool guessed = false;                     // its place rests on a guess (`LogicalTensor::guessed`)
   std::uint64_t order = 0;                  // position in the reference's execution (the candidate's, if only there)
+  std::int32_t cycle = 0;                   // of the iteration (judge/cycles.h)
   bool only_in_candidate = false;           // then `order` says nothing about the reference's tensors
 };
+
+// The phases of one cycle of an iteration (judge/cycles.h), in the order in which the results of one enter the next: an
+// error in one phase explains errors in later ones.
+enum class Phase : std::uint8_t {
+  kParameters,
+  kForward,
+  kLoss,
+  kRecompute,  // runs within backward, before the gradients that it feeds
+  kBackward,
+  kParamGrad,
+  kMainGrad,
+  kStepScalar,
+  kDelta,
+  kAfter,
+};
+
+Phase phase_of(const TensorId& id);
 
 // True for a scalar of a micro-batch, or one whose name ends in `loss`.
 bool is_loss(const TensorId& id);
@@ -195,11 +213,10 @@ bool is_of_step(const Finding& finding);
 // allowed or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);
 
-// Execution order of findings: findings about ranks; then by iteration; then initial parameters, forward
-// tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients,
-// scalars of the step, parameter deltas, parameters after; within each by `order`, tensors that only
-// the candidate holds last, then by identity. Never by size: the residual path can hide a large error
-// one layer later (TTrace, table 1, bug 13).
+// Execution order of findings: findings about ranks; then by iteration; then by cycle; then initial parameters,
+// forward tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients, scalars of
+// the step, parameter deltas, parameters after; within each by `order`, tensors that only the candidate holds last, then
+// by identity. Never by size: the residual path can hide a large error one layer later (TTrace, table 1, bug 13).
 bool executes_before(const Finding& a, const Finding& b);
 
 }  // namespace ttrace

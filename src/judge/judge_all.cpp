@@ -11,6 +11,7 @@
 #include "base/estimator.h"
 #include "judge/backward_order.h"
 #include "judge/coherence.h"
+#include "judge/cycles.h"
 #include "judge/judge.h"
 #include "judge/zero_gradients.h"
 
@@ -25,12 +26,16 @@ Verdict worse(Verdict a, Verdict b) {
   return Verdict::kPass;
 }
 
-// Gives the finding the order of the reference's tensor: it has that of the side it was made on, and the two sides do
-// not execute alike.
-void set_order(Finding& finding, const Alignment& reference) {
-  const LogicalTensor* tensor = counterpart(reference, finding.id);
-  finding.only_in_candidate = tensor == nullptr;
-  if (tensor != nullptr) finding.order = tensor->order;
+// Gives findings the order of the reference's tensors: they have that of the side they were made on, and the two sides
+// do not execute alike.
+void set_order(std::vector<Finding>& findings, const Alignment& reference) {
+  const Cycles cycles(reference);
+  for (Finding& finding : findings) {
+    const LogicalTensor* tensor = counterpart(reference, finding.id);
+    finding.only_in_candidate = tensor == nullptr;
+    if (tensor != nullptr) finding.order = tensor->order;
+    finding.cycle = cycles.of(finding);
+  }
 }
 
 // Acts only where a gradient is wrong: it takes a look at all of the reference's.
@@ -318,7 +323,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   const ReroutesByCause reroutes = explain_reroutes(matching.reroutes, tolerance);
   for (Finding& finding : judge_reroutes(reroutes, routing_notes)) findings.push_back(std::move(finding));
   findings.insert(findings.end(), steps.findings.begin(), steps.findings.end());
-  for (Finding& finding : findings) set_order(finding, reference);
+  set_order(findings, reference);
   put_in_backward_order(findings, reference);
   std::vector<Reroute> ties = reroutes.near_ties;
   ties.insert(ties.end(), reroutes.following.begin(), reroutes.following.end());

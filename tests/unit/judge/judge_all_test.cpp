@@ -81,6 +81,28 @@ TEST_CASE("a report counts every tensor once and lists all but what passed, in o
   CHECK_FALSE(report.same());
 }
 
+TEST_CASE("what a backward precedes comes after it, where the reference is one rank's") {
+  Alignment reference, candidate;
+  const auto id = [](Kind kind, std::int32_t microbatch) { return test::tensor_id(kind, "mlp", microbatch); };
+  const std::vector<TensorId> in_turn = {id(Kind::kOutput, 0), id(Kind::kGradOutput, 0), id(Kind::kOutput, 1),
+                                         id(Kind::kGradOutput, 1)};
+  for (const TensorId& tensor : in_turn) {
+    add_tensor(reference, tensor);
+    add_tensor(candidate, tensor);
+  }
+  const auto order = [&] {
+    const Report report = judge_responses(reference, candidate, {0.5, 0.5, 0.5, 0.5});
+    std::vector<TensorId> ids;
+    for (const Finding& finding : report.findings) ids.push_back(finding.id);
+    return ids;
+  };
+  reference.of_one_rank = true;
+  CHECK(order() == in_turn);
+  // The orders of several ranks are of several clocks.
+  reference.of_one_rank = false;
+  CHECK(order() == std::vector<TensorId>{in_turn[0], in_turn[2], in_turn[1], in_turn[3]});
+}
+
 TEST_CASE("two findings about one tensor count once, by the worse") {
   Alignment reference, candidate;
   add_tensor(reference, output("mlp"));

@@ -1,0 +1,48 @@
+#include "judge/cycles.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// True for what a forward, once it has begun again, comes after.
+bool ends_forward(Phase phase) {
+  return phase == Phase::kBackward || phase == Phase::kParamGrad || phase == Phase::kMainGrad ||
+         phase == Phase::kDelta || phase == Phase::kAfter;
+}
+
+}  // namespace
+
+Cycles::Cycles(const Alignment& reference) {
+  if (!reference.of_one_rank) return;
+  std::map<std::int32_t, std::vector<const LogicalTensor*>> iterations;
+  for (const auto& [id, tensor] : reference.tensors) iterations[id.iteration].push_back(&tensor);
+  for (auto& [iteration, tensors] : iterations) {
+    std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->order < b->order; });
+    std::vector<std::uint64_t>& starts = starts_[iteration];
+    bool forward_ended = false;
+    for (const LogicalTensor* tensor : tensors) {
+      const Phase phase = phase_of(tensor->id);
+      if (phase == Phase::kForward && std::exchange(forward_ended, false)) starts.push_back(tensor->order);
+      if (ends_forward(phase)) forward_ended = true;
+      last_[{iteration, tensor->id.microbatch, phase}] = static_cast<std::int32_t>(starts.size());
+    }
+  }
+}
+
+std::int32_t Cycles::of(const Finding& finding) const {
+  const auto found = starts_.find(finding.id.iteration);
+  const Phase phase = phase_of(finding.id);
+  if (found == starts_.end() || phase == Phase::kParameters) return 0;
+  const std::vector<std::uint64_t>& starts = found->second;
+  // A loss is recorded at any time behind its forward.
+  if (phase == Phase::kLoss || finding.only_in_candidate) {
+    const Phase where = phase == Phase::kLoss ? Phase::kForward : phase;
+    const auto last = last_.find({finding.id.iteration, finding.id.microbatch, where});
+    return last == last_.end() ? static_cast<std::int32_t>(starts.size()) : last->second;
+  }
+  return static_cast<std::int32_t>(std::upper_bound(starts.begin(), starts.end(), finding.order) - starts.begin());
+}
+
+}  // namespace ttrace
