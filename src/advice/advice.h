@@ -2,6 +2,8 @@
 // of its own (advice/cases.h), and the first that applies is taken.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -9,6 +11,13 @@
 #include "base/outcome.h"
 
 namespace ttrace {
+
+// Holds the findings about tensors that differ by more than the closed form allows (tolerance/default_tolerance.h).
+struct BeyondDefault {
+  std::int64_t tensors = 0;
+  std::size_t first = 0;  // index in `Report::findings` of the first, where there is one
+  double allowed = 0;     // of its rel_err
+};
 
 // Holds what the user gave a check, and what it was made of.
 struct Situation {
@@ -19,6 +28,7 @@ struct Situation {
   std::string correspondence;           // empty: both sides have the same names
   std::string check;                    // the command that makes this check again
   std::optional<std::string> localize;  // the command of its second run; none: that would be of another check
+  std::optional<BeyondDefault> beyond = std::nullopt;  // where there are no tolerances, and the closed form has some
 };
 
 // Fills `report.advice` by the judged and explained report. Where ranks are missing, unfinished or there twice, that is

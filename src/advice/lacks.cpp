@@ -38,6 +38,15 @@ std::string draft_command(const Report& report) {
                      shell_word(report.runs.reference));
 }
 
+// Says what of the differences is too large for rounding; empty where that is not known.
+std::string describe_beyond(const Report& report, const std::optional<BeyondDefault>& beyond) {
+  if (!beyond) return "";
+  if (beyond->tensors == 0) return ", none by more than `-t default` allows";
+  const Finding& first = report.findings[beyond->first];
+  return fmt::format(", {} by more than `-t default` allows, first {}: rel_err {:.3g}, allowed {:.3g}", beyond->tensors,
+                     to_string(first.id), first.difference->rel_err(), beyond->allowed);
+}
+
 }  // namespace
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {
@@ -90,9 +99,9 @@ std::optional<Step> lacks_tolerances(const Report& report, const Situation& situ
   const std::string estimate =
       fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
   std::string what = fmt::format(
-      "no tolerances (-t), and {} of {} tensors are not equal bit for bit; `ttrace estimate-tolerance` measures what "
+      "no tolerances (-t), and {} of {} tensors are not equal bit for bit{}; `ttrace estimate-tolerance` measures what "
       "rounding does to each, a file for -t",
-      count_wrong(report), count_tensors(report));
+      count_wrong(report), count_tensors(report), describe_beyond(report, situation.beyond));
   const std::vector<std::string>& command = situation.reference.trace->provenance.command;
   if (!command.empty()) return Step{std::move(what), fmt::format("{} -- {}", estimate, shell_line(command))};
   // A block of a program, as `ttrace.record` leaves it, or values from elsewhere.

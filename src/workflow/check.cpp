@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "advice/advice.h"
 #include "align/aligned_trace.h"
@@ -262,13 +263,37 @@ std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& repo
   return follows_from;
 }
 
+// Finds what differs by more than the closed form allows; nothing where that has none for the reference.
+std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measured& measured, const Report& report) {
+  const Alignment& reference = loaded.compared_reference();
+  const auto& tensors = reference.tensors;
+  if (loaded.tolerance || report.verdict() != RunVerdict::kDifferent || tensors.empty()) return std::nullopt;
+  if (tensors.begin()->first.iteration != tensors.rbegin()->first.iteration) return std::nullopt;
+  ToleranceFile closed_form = default_tolerances(reference, loaded.reference.trace->compute_dtype);
+  const std::vector<TensorPair>& pairs = measured.matching.pairs;
+  widen_by_values(pairs, std::span(measured.differences).first(pairs.size()), closed_form);
+  BeyondDefault beyond;
+  for (std::size_t i = 0; i < report.findings.size(); ++i) {
+    const Finding& finding = report.findings[i];
+    const std::optional<double> allowed = allowance_for(closed_form, finding.id).allowed;
+    if (!is_wrong(finding) || !finding.difference || !allowed || !(finding.difference->rel_err() > *allowed)) continue;
+    if (beyond.tensors++ == 0) std::tie(beyond.first, beyond.allowed) = std::tuple(i, *allowed);
+  }
+  return beyond;
+}
+
 // Says what to do next, and what people should know of the runs.
-void advise(LoadedRuns& loaded, const CheckOptions& options, Report& report) {
+void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Report& report) {
   const Trace& candidate = *loaded.candidate.trace;
   const bool can_localize = unknown_to_localize(options).empty();
-  add_advice({loaded.reference, loaded.candidate, is_mapping_known(options, candidate), loaded.tolerance.has_value(),
-              options.correspondence, command_of(options),
-              can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt},
+  add_advice({.reference = loaded.reference,
+              .candidate = loaded.candidate,
+              .is_mapping_known = is_mapping_known(options, candidate),
+              .has_tolerances = loaded.tolerance.has_value(),
+              .correspondence = options.correspondence,
+              .check = command_of(options),
+              .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
+              .beyond = find_beyond_default(loaded, measured, report)},
              report);
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);
@@ -307,7 +332,7 @@ Checked check(const CheckOptions& options) {
   // The verdicts of tensors, and their order, are not changed any more.
   auto follows_from = explain(loaded, report);
   // The roots and their sentences are not changed any more.
-  advise(loaded, options, report);
+  advise(loaded, measured, options, report);
   // The report is not changed any more.
   PageFacts page = page_facts(loaded, options, report);
   page.follows_from = std::move(follows_from);
