@@ -47,6 +47,7 @@ void add_advice(const Situation& situation, Report& report) {
     step = {};
   }
   if (!step.next) step.next = first_step(kCloserLooks, report, situation).next;
+  if (step.note) report.notes.push_back(*std::move(step.note));
   report.advice.instead = std::move(step.instead);
   report.advice.next = std::move(step.next);
 }

@@ -9,8 +9,9 @@
 namespace ttrace {
 
 struct Step {
-  std::optional<std::string> instead;  // why the findings are not worth reading before it is done
-  std::optional<std::string> next;     // the command that does it
+  std::optional<std::string> instead;              // why the findings are not worth reading before it is done
+  std::optional<std::string> next;                 // the command that does it
+  std::optional<std::string> note = std::nullopt;  // what is lacking, where the findings are worth reading all the same
 };
 
 // Says what a check lacks whose candidate differs, where its findings would be about that alone: lacks.cpp.

@@ -33,6 +33,12 @@ std::string other_parameter(const Alignment& candidate, const Report& report) {
   return "";
 }
 
+// True where a tensor is wrong whose place is no guess.
+bool is_known_of_some(const Report& report) {
+  return std::any_of(report.findings.begin(), report.findings.end(),
+                     [](const Finding& finding) { return finding.verdict == Verdict::kFail && !finding.guessed; });
+}
+
 std::string draft_command(const Report& report) {
   return fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(report.runs.candidate),
                      shell_word(report.runs.reference));
@@ -58,11 +64,12 @@ std::optional<Step> lacks_annotations(const Report& report, const Situation& sit
                           "; or the runs began with different parameters: {}, which every rank holds whole, is not the "
                           "reference's",
                           printable(other));
-  return Step{
-      fmt::format("no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their "
-                  "shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
-                  situation.candidate.trace->world_size, count_wrong(report), count_tensors(report), or_else),
-      draft_command(report)};
+  std::string what = fmt::format(
+      "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their "
+      "shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
+      situation.candidate.trace->world_size, count_wrong(report), count_tensors(report), or_else);
+  if (is_known_of_some(report)) return Step{std::nullopt, draft_command(report), std::move(what)};
+  return Step{std::move(what), draft_command(report)};
 }
 
 std::optional<Step> lacks_placement(const Report& report, const Situation& /*situation*/) {

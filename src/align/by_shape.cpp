@@ -403,13 +403,16 @@ class ShapePlacer {
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
   // whole on each rank needs no word: a parameter, a scalar, or what has the same bits everywhere; and so does a slice
   // where a rule says how slices lie, or `samples` does. That a sample's rows lie together is a guess, and so is that a
-  // number of each rank's own samples is a mean.
+  // number of each rank's own samples is a mean, and that a loss or the gradient of a micro-batch is whole where the ranks
+  // have other ones: a program may add them up later.
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
     if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
     const bool splits = std::any_of(assignment.begin(), assignment.end(), [](int dim) { return dim >= 0; });
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
-    if (!splits) return !is_one_value && !(subject.settled && copies_are_equal(subject, assignment));
+    const bool is_of_microbatch = subject.groups[0]->id.microbatch >= 0;
+    if (!splits && is_one_value) return is_of_microbatch && !copies_are_equal(subject, assignment);
+    if (!splits) return !(subject.settled && copies_are_equal(subject, assignment));
     for (std::size_t i = 0; i < assignment.size(); ++i) {
       const bool is_known =
           subject.open[i].slices && assignment[i] >= 0 && (samples.one_each || !grouping_.microbatches.layout.empty());

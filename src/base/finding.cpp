@@ -67,6 +67,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kOwnNumbers, "own-numbers",
      "untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each "
      "rank for itself"},
+    {Reason::kUnknownLossScale, "unknown-loss-scale",
+     "untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -132,7 +134,8 @@ bool is_wrong(const Finding& finding) {
 }
 
 bool is_in_question(const Finding& finding) {
-  return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers;
+  return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
+         finding.reason == Reason::kUnknownLossScale;
 }
 
 bool is_of_step(const Finding& finding) {

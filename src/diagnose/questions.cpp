@@ -12,6 +12,7 @@
 #include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "diagnose/loss_scales.h"
 #include "judge/judge.h"
 
 namespace ttrace {
@@ -53,17 +54,34 @@ std::string describe_own_numbers(const Finding& finding, const Evidence& evidenc
   return {};
 }
 
-bool is_of_training(Kind kind) {
-  return kind == Kind::kParamGrad || kind == Kind::kMainGrad || kind == Kind::kParamDelta || kind == Kind::kParamAfter;
+// True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
+// of them is wrong.
+bool is_training_right(const Report& report) {
+  const auto has = [](const std::vector<Finding>& findings, Kind kind) {
+    return std::any_of(findings.begin(), findings.end(), [&](const Finding& each) { return each.id.kind == kind; });
+  };
+  const bool has_main = has(report.passed, Kind::kMainGrad) || has(report.findings, Kind::kMainGrad);
+  const auto is_of_training = [&](const Finding& finding) {
+    const Kind kind = finding.id.kind;
+    return kind == (has_main ? Kind::kMainGrad : Kind::kParamGrad) || kind == Kind::kParamDelta ||
+           kind == Kind::kParamAfter;
+  };
+  return std::any_of(report.passed.begin(), report.passed.end(), is_of_training) &&
+         std::none_of(report.findings.begin(), report.findings.end(),
+                      [&](const Finding& finding) { return is_wrong(finding) && is_of_training(finding); });
 }
 
-// True where what training makes of the parameters was compared, and none of it is wrong.
-bool is_training_right(const Report& report) {
-  const bool any = std::any_of(report.passed.begin(), report.passed.end(),
-                               [](const Finding& finding) { return is_of_training(finding.id.kind); });
-  return any && std::none_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-           return is_wrong(finding) && is_of_training(finding.id.kind);
-         });
+// Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.
+std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
+  const double factor = whole_factor_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
+  const auto word = [&](double number) {
+    for (const Axis& axis : all_axes(evidence.mesh)) {
+      if (static_cast<double>(axis.size) == number) return axis.name;
+    }
+    return fmt::format("{:.0f}", number);
+  };
+  return fmt::format("parallelism: {{loss_scale: {}}}", factor >= 1 ? word(factor) : "1/" + word(1 / factor));
 }
 
 bool do_shards_misfit(const Finding& finding) {
@@ -110,6 +128,11 @@ class Questions {
     }
   }
 
+  void mark_loss_scales() {
+    if (!is_training_right(report_)) return;
+    for (const std::size_t i : find_scaled(report_)) reasons_[i] = Reason::kUnknownLossScale;
+  }
+
   void mark_guesses() {
     const bool is_right = is_training_right(report_);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
@@ -126,21 +149,32 @@ class Questions {
     }
   }
 
-  // Changes the verdicts of what is marked, and adds the questions; returns false where there is none.
+  // Changes the verdicts of what is marked, and adds the questions; returns false where nothing is.
   bool ask() {
-    for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement}) {
+    if (std::none_of(reasons_.begin(), reasons_.end(), [](const auto& reason) { return reason.has_value(); })) {
+      return false;
+    }
+    for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale}) {
       const auto first = std::find(reasons_.begin(), reasons_.end(), reason);
       if (first == reasons_.end()) continue;
       const auto finding = static_cast<std::size_t>(first - reasons_.begin());
-      report_.explanation.questions.push_back(
-          {finding, std::count(first, reasons_.end(), reason), sentence_about(finding, reason)});
+      const std::int64_t tensors = std::count(first, reasons_.end(), reason);
+      std::vector<Question>& questions = report_.explanation.questions;
+      const auto asked = std::find_if(questions.begin(), questions.end(), [&](const Question& question) {
+        return report_.findings[question.finding].reason == reason;
+      });
+      if (asked != questions.end()) {
+        asked->tensors += tensors;
+      } else {
+        questions.push_back({finding, tensors, sentence_about(finding, reason)});
+      }
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       if (!reasons_[i]) continue;
       report_.findings[i].verdict = Verdict::kUntrusted;
       report_.findings[i].reason = *reasons_[i];
     }
-    return !report_.explanation.questions.empty();
+    return true;
   }
 
  private:
@@ -182,6 +216,12 @@ class Questions {
     if (reason == Reason::kOwnNumbers) {
       return fmt::format("{}: {}", to_string(finding.id), describe_own_numbers(finding, evidence_));
     }
+    if (reason == Reason::kUnknownLossScale) {
+      return fmt::format(
+          "{}: {:.4g} times the reference's, and what its steps take is right. Where the program scales its loss so, a "
+          "line of the annotations says so: {}",
+          to_string(finding.id), whole_factor_of(finding), loss_scale_line(finding, evidence_));
+    }
     const RootCause* root = root_of(i);
     // What does not fit together is said by the finding; a root that nothing explains says no more.
     const std::string what = root == nullptr || !root->diagnosis ? finding.message + "." : root->sentence;
@@ -203,6 +243,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
                          const Evidence& evidence) {
   Questions questions(report, follows_from, evidence);
   questions.mark_own_numbers();
+  questions.mark_loss_scales();
   questions.mark_guesses();
   if (!questions.ask()) return false;
   recount(report);

@@ -13,10 +13,12 @@ namespace ttrace {
 // Makes untrusted the failed findings that leave a question open, and adds the questions to the report. `follows_from`
 // is that of the report's roots. Returns false where there is none; else the roots are to be looked for again.
 //
+// unknown-loss-scale: the gradients of a micro-batch, and its loss, that are one multiple of the reference's, an integer
+// or one over it, or the loss alone, while every update and value of a parameter passes that steps make of them.
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
 // its batch while ranks run slices of it, and all that follows from it.
 // guessed-placement: a root that is `guessed`, with what follows from it and is guessed as well, if one of these holds:
-// - every gradient, update and value of a parameter after its step passes, and the error does not show that most of the
+// - every gradient that a step takes, update and value of a parameter passes, and the error does not show that most of the
 //   tensor is in its place;
 // - its shards do not fit together;
 // - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong

@@ -338,9 +338,11 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
 
 std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Evidence& evidence) {
   auto follows_from = add_all_roots(report, evidence);
-  if (!set_questions_aside(report, follows_from, evidence)) return follows_from;
-  report.explanation.roots.clear();
-  return add_all_roots(report, evidence);
+  while (set_questions_aside(report, follows_from, evidence)) {
+    report.explanation.roots.clear();
+    follows_from = add_all_roots(report, evidence);
+  }
+  return follows_from;
 }
 
 }  // namespace ttrace

@@ -22,7 +22,8 @@ class Cycles {
   std::int32_t of(const Finding& finding) const;
 
  private:
-  std::map<std::int32_t, std::vector<std::uint64_t>> starts_;  // by iteration: the orders at which cycles 1, 2, ... begin
+  std::map<std::int32_t, std::vector<std::uint64_t>>
+      starts_;  // by iteration: the orders at which cycles 1, 2, ... begin
   std::map<std::tuple<std::int32_t, std::int32_t, Phase>, std::int32_t> last_;  // by iteration, micro-batch and phase
 };
 

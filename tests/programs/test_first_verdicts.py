@@ -16,7 +16,7 @@ TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bi
 SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
 
 # What only their authors know: how the ranks are arranged.
-AXES = {"by_hand": ["--axes", "tp=2"]}
+AXES = {"by_hand": ["--axes", "tp=2"], "averaged": ["--axes", "dp=2"], "sequence": ["--axes", "cp=2"]}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,6 +96,8 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
         (("padded",), "a line of the annotations says so"),
         (("by_hand",), "a line of the annotations says so"),
+        (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
+        (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
@@ -120,6 +122,10 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("parts",), "scale"),
         (("padded",), "scale"),
         (("by_hand",), "gradient"),
+        (("averaged",), "ranks"),
+        (("averaged",), "scale"),
+        (("sequence",), "gather"),
+        (("sequence",), "scale"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
 )

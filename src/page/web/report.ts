@@ -76,6 +76,8 @@ export type Reason =
   // untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each rank
   // for itself
   | "own-numbers"
+  // untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right
+  | "unknown-loss-scale"
 
 export type StatisticName =
   | "rel_err" // the norm of the difference over that of the reference

@@ -51,15 +51,25 @@ TEST_CASE("a check that lacks nothing is followed by a second run, or else by it
 }
 
 TEST_CASE("annotations are asked for before tolerances, and tolerances before a second run") {
-  const Report first = advised(with_root({wrong("mlp")}), [](Situation& situation) {
-    situation.is_mapping_known = situation.has_tolerances = false;
-  });
+  const auto lacks_both = [](Situation& situation) { situation.is_mapping_known = situation.has_tolerances = false; };
+  Finding guessed = wrong("mlp");
+  guessed.guessed = true;
+  const Report first = advised(with_root({guessed}), lacks_both);
   CHECK(first.advice.instead.value().starts_with("no annotations (-a), and neither the program"));
   CHECK(first.advice.next == "ttrace annotate runs/candidate --reference runs/reference -o annotations.yaml");
   const Report second =
       advised(with_root({wrong("mlp")}), [](Situation& situation) { situation.has_tolerances = false; });
   CHECK(second.advice.instead.value().starts_with("no tolerances (-t), and 1 of 2 tensors are not equal"));
   CHECK(second.advice.next == "ttrace estimate-tolerance -o tolerance.yaml --reference runs/reference -- train");
+}
+
+TEST_CASE("what is wrong in a place that is no guess is not withheld for want of annotations") {
+  const Report report =
+      advised(with_root({wrong("mlp")}), [](Situation& situation) { situation.is_mapping_known = false; });
+  CHECK(report.advice.instead == std::nullopt);
+  CHECK(report.advice.next == "ttrace annotate runs/candidate --reference runs/reference -o annotations.yaml");
+  REQUIRE(report.notes.size() == 1);
+  CHECK(report.notes.front().starts_with("no annotations (-a)"));
 }
 
 TEST_CASE("where a rank is missing, what the check lacks is a note") {

@@ -118,3 +118,51 @@ TEST_CASE("what a module draws at random is a question about it, with all that f
   CHECK(has(report.explanation.questions[0].sentence, "Dropout draws random numbers"));
   CHECK(explained(trace_of("", {{kWhole}}), trace_of("", {{other, 4}})).verdict() == RunVerdict::kDifferent);
 }
+
+namespace {
+
+const TensorId kHiddenGradient = tensor_id(Kind::kGradOutput, "fc", 0);
+const TensorId kInputGradient = tensor_id(Kind::kGradInput, "fc", 0);
+const TensorId kLoss = tensor_id(Kind::kScalar, "loss", 0);
+
+// What two ranks, each with all of the batch, make of a loss that is multiplied by one number, and its gradients by
+// others.
+Trace scaled_trace(const std::string& mesh, std::int32_t ranks, float loss, float hidden, float input, float step = 1) {
+  Trace trace = mesh_trace(mesh, ranks);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+    const auto times = [](float factor) {
+      std::vector<float> values = kWhole;
+      for (float& value : values) value *= factor;
+      return values;
+    };
+    add_tensor(trace, rank, kLoss, {}, {5 * loss});
+    add_tensor(trace, rank, kHiddenGradient, {4, 8}, times(hidden));
+    add_tensor(trace, rank, kInputGradient, {4, 8}, times(input));
+    add_tensor(trace, rank, kWeightGradient, {1}, {3 * step});
+  }
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a loss and all gradients that are one multiple are a loss scale that was not said, if steps take what is right") {
+  const Trace one = scaled_trace("", 1, 1, 1, 1);
+  const Report report = explained(one, scaled_trace("tp=2", 2, 2, 2, 2));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(report.explanation.questions[0].tensors == 3);
+  CHECK(has(report.explanation.questions[0].sentence, "parallelism: {loss_scale: tp}"));
+  CHECK(explained(one, scaled_trace("tp=2", 2, 0.25F, 0.25F, 0.25F)).verdict() == RunVerdict::kCouldNotLook);
+  CHECK(explained(one, scaled_trace("tp=2", 2, 2, 2, 2), "parallelism: {loss_scale: tp}").same());
+}
+
+TEST_CASE("it is none where a gradient is not that multiple, where it is no whole number, and where a step is wrong") {
+  const Trace one = scaled_trace("", 1, 1, 1, 1);
+  for (const Trace& wrong : {scaled_trace("tp=2", 2, 2, 2, 1), scaled_trace("tp=2", 2, 2, 2, 3),
+                             scaled_trace("tp=2", 2, 1.5F, 1.5F, 1.5F), scaled_trace("tp=2", 2, 2, 2, 2, 2)}) {
+    const Report report = explained(one, wrong);
+    CHECK(report.verdict() == RunVerdict::kDifferent);
+    CHECK(report.explanation.questions.empty());
+  }
+}

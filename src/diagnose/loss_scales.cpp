@@ -1,0 +1,78 @@
+#include "diagnose/loss_scales.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// The sums of a difference say to three digits what a factor leaves over.
+constexpr double kPrecisionOfSums = 1e-3;
+
+bool is_gradient(const Finding& finding) {
+  const Kind kind = finding.id.kind;
+  return (kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad) &&
+         finding.difference->elements > 1;
+}
+
+bool is_number(const Finding& finding) {
+  return (finding.id.kind == Kind::kScalar || finding.id.kind == Kind::kOutput) && finding.difference->elements == 1;
+}
+
+// What was found of one micro-batch.
+struct Batch {
+  std::vector<std::size_t> gradients, numbers;  // failed ones
+  bool some_are_right = false;                  // of the gradients
+};
+
+bool are_one_multiple(const Report& report, const std::vector<std::size_t>& findings) {
+  const double factor = whole_factor_of(report.findings[findings[0]]);
+  return factor != 1 && std::all_of(findings.begin(), findings.end(), [&](std::size_t i) {
+           return whole_factor_of(report.findings[i]) == factor;
+         });
+}
+
+}  // namespace
+
+double whole_factor_of(const Finding& finding) {
+  if (!finding.difference || !finding.allowed || finding.reason != Reason::kExceedsTolerance) return 1;
+  const double bound = std::max(kPrecisionOfSums, *finding.allowed);
+  const double factor = finding.difference->uniform_factor();
+  if (!(finding.difference->uniform_factor_residual() <= bound) || !(factor > 0)) return 1;
+  const double whole = std::round(std::max(factor, 1 / factor));
+  const double nearest = factor > 1 ? whole : 1 / whole;
+  return std::fabs(factor - nearest) <= bound * nearest ? nearest : 1;
+}
+
+std::vector<std::size_t> find_scaled(const Report& report) {
+  std::map<std::pair<std::int32_t, std::int32_t>, Batch> batches;
+  for (std::size_t i = 0; i < report.findings.size(); ++i) {
+    const Finding& finding = report.findings[i];
+    if (finding.verdict != Verdict::kFail || finding.id.microbatch < 0 || !finding.difference) continue;
+    Batch& batch = batches[{finding.id.iteration, finding.id.microbatch}];
+    if (is_gradient(finding)) batch.gradients.push_back(i);
+    if (is_number(finding)) batch.numbers.push_back(i);
+  }
+  for (const Finding& finding : report.passed) {
+    if (!finding.difference || !finding.floating || !is_gradient(finding)) continue;
+    const auto batch = batches.find({finding.id.iteration, finding.id.microbatch});
+    if (batch != batches.end()) batch->second.some_are_right = true;
+  }
+  std::vector<std::size_t> scaled;
+  for (auto& [id, batch] : batches) {
+    std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) == 1; });
+    if (!batch.gradients.empty()) {
+      if (batch.some_are_right || !are_one_multiple(report, batch.gradients)) continue;
+      const double factor = whole_factor_of(report.findings[batch.gradients[0]]);
+      std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) != factor; });
+    }
+    scaled.insert(scaled.end(), batch.gradients.begin(), batch.gradients.end());
+    scaled.insert(scaled.end(), batch.numbers.begin(), batch.numbers.end());
+  }
+  return scaled;
+}
+
+}  // namespace ttrace
