@@ -59,6 +59,7 @@
 // Nothing in a trace is believed before it is checked against the file: see src/load/.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -253,6 +254,18 @@ struct OptimizerStep {
   bool changed_after = false;  // that value was changed after `step` had returned; param_delta has both
 };
 
+// A rank's statement of calls of models that no backward followed, before they trained: a dry run that asks for a shape, a
+// look at a model before it is wrapped. Its provenance holds it as
+//
+//   "rehearsals": {"chunks": [0], "microbatches": [[0, 1, 0]]}
+//
+// where a micro-batch is (iteration, chunk, its number). What the rank recorded of them is no part of its trace, and the
+// others' numbers are as if it had not been recorded.
+struct Rehearsals {
+  std::set<std::int32_t> chunks;
+  std::set<std::array<std::int32_t, 3>> microbatches;
+};
+
 // A rank's statement of an optimizer that took no step in what was recorded, though it has parameters that want
 // gradients, and others stepped: `"unstepped": [{"optimizer": "torch.optim.adam.Adam", "parameters": 6}]` beside the
 // steps. May be absent.
@@ -275,6 +288,7 @@ struct RankTrace {
   std::vector<OptimizerStep> optimizer_steps;
   std::vector<UnsteppedOptimizer> unstepped;
   std::shared_ptr<const ModuleSources> sources;  // null: it says nothing of them
+  std::int64_t rehearsed = 0;                    // how many recorded tensors of rehearsals were left out
   bool job_failed = false;                       // after all was recorded: `complete` was taken back
 
   bool is_whole() const { return complete || job_failed; }

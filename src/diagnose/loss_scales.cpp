@@ -30,9 +30,8 @@ struct Batch {
 
 bool are_one_multiple(const Report& report, const std::vector<std::size_t>& findings) {
   const double factor = whole_factor_of(report.findings[findings[0]]);
-  return factor != 1 && std::all_of(findings.begin(), findings.end(), [&](std::size_t i) {
-           return whole_factor_of(report.findings[i]) == factor;
-         });
+  return factor != 1 && std::all_of(findings.begin(), findings.end(),
+                                    [&](std::size_t i) { return whole_factor_of(report.findings[i]) == factor; });
 }
 
 }  // namespace

@@ -221,6 +221,25 @@ std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, 
       "{}: its provenance has 'optimizer_steps' with {}; expected what `ttrace collect` writes", where, error.what()));
 }
 
+Rehearsals parse_rehearsals(const std::string& provenance, std::string_view where) try {
+  Rehearsals rehearsals;
+  if (provenance.find("\"rehearsals\"") == provenance.npos) return rehearsals;
+  const Json json = value_or_null(Json::parse(provenance), "rehearsals");
+  if (json.is_null()) return rehearsals;
+  rehearsals.chunks = json.value("chunks", std::set<std::int32_t>());
+  rehearsals.microbatches = json.value("microbatches", std::set<std::array<std::int32_t, 3>>());
+  const auto is_negative = [](std::int32_t number) { return number < 0; };
+  if (std::ranges::any_of(rehearsals.chunks, is_negative) ||
+      std::ranges::any_of(rehearsals.microbatches,
+                          [&](const auto& id) { return std::ranges::any_of(id, is_negative); })) {
+    throw std::invalid_argument("a negative number");
+  }
+  return rehearsals;
+} catch (const std::exception&) {  // of JSON that is none, or something else
+  throw InputError(
+      fmt::format("{}: its provenance has 'rehearsals' that are none; expected what `ttrace collect` writes", where));
+}
+
 std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, std::string_view where) try {
   const Json json = value_or_null(value_or_null(Json::parse(provenance), "optimizer_steps"), "unstepped");
   std::vector<UnsteppedOptimizer> unstepped;

@@ -31,6 +31,10 @@ std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, 
 // The same of its optimizers that took none.
 std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, std::string_view where);
 
+// Returns what the rank says of calls that trained nothing: `rehearsals`, whose grammar is in base/trace.h. Throws
+// InputError where it is malformed, or a number in it is negative.
+Rehearsals parse_rehearsals(const std::string& provenance, std::string_view where);
+
 // Returns what the rank says of where its modules are: `sources`, whose grammar is in base/module_source.h; null
 // where it says nothing. Throws InputError where it is malformed.
 std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where);

@@ -19,6 +19,7 @@
 #include "load/mapped_file.h"
 #include "load/problems.h"
 #include "load/program_words.h"
+#include "load/rehearsals.h"
 #include "load/sealed_file.h"
 #include "load/trace_reader.h"
 #include "team/message.h"
@@ -99,6 +100,7 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.unstepped = parse_unstepped(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
+  leave_out(parse_rehearsals(run.provenance, path.string()), rank);
   return {run, std::move(rank)};
 }
 

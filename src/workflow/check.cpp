@@ -48,8 +48,15 @@
 namespace ttrace {
 namespace {
 
-// Adds the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
+// Adds what was left out, and the alignment's notes about the annotations, except those of a trace of one rank, which needs no annotations.
 void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector<std::string>& notes) {
+  for (const RankTrace& rank : aligned.trace->ranks) {
+    if (rank.rehearsed == 0) continue;
+    notes.push_back(fmt::format(
+        "{}: rank {} called models before they trained, and no backward followed: {} tensors of that are left out",
+        side, rank.rank, rank.rehearsed));
+    break;  // the others do the same
+  }
   if (aligned.trace->world_size == 1) return;
   for (const std::string& note : aligned.alignment.notes) notes.push_back(fmt::format("{}: {}", side, note));
 }

@@ -81,7 +81,7 @@ def answers(verdict):
 
 @pytest.mark.parametrize(
     "program",
-    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",)],
+    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",), ("rehearsal",), ("rehearsal", "look")],
     ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
@@ -120,6 +120,8 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("two_models",), "critic"),
         (("two_models",), "scale"),
         (("parts",), "scale"),
+        (("rehearsal",), "scale"),
+        (("rehearsal", "look"), "scale"),
         (("padded",), "scale"),
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),

@@ -43,6 +43,8 @@ class Chunk:
         self._tied: dict[str, list[str]] = {}  # name of a parameter -> all its names, before an iteration's first call
         self.microbatches: list[Microbatch] = []  # of this iteration
         self.in_backward: Microbatch | None = None  # the one whose gradients come just now
+        self.trains = False  # a gradient came back to it, as of the last recorded iteration
+        self.holds_first = number == 0  # it is the program's first, or has that for a part: a rehearsal (rehearsals.py)
         self.find_names()
 
     def find_names(self) -> None:
@@ -175,7 +177,11 @@ class Clock:
     def begin_microbatch(self, root: torch.nn.Module, recorded: bool) -> Microbatch:
         chunk = self.chunks.get(id(root))
         if chunk is None:
-            chunk = self.chunks[id(root)] = Chunk(len(self.chunks), root)
+            chunk = Chunk(len(self.chunks), root)
+            chunk.holds_first |= any(
+                other.holds_first and id(other.base) in chunk.names for other in self.chunks.values()
+            )
+            self.chunks[id(root)] = chunk
         microbatch = Microbatch(chunk, self.iteration, len(chunk.microbatches), recorded)
         if self._before_first is not None and microbatch.number == 0 and chunk.number == 0:
             microbatch.forward_calls.update(self._before_first.forward_calls)

@@ -24,6 +24,7 @@ from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
+from .rehearsals import Rehearsals
 from .selection import Selection
 from .side_stream import OutOfDeviceMemory
 from .sources import Sources
@@ -43,6 +44,7 @@ class Collector:
         self._file_of_parent: RankFile | None = None
         self._is_announced = False
         self._not_seen = NotSeen()
+        self._rehearsals = Rehearsals()
         self._selection = Selection(config.choice, self._not_seen) if config.choice else None
         self.optimizer_steps = OptimizerSteps()
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
@@ -165,6 +167,8 @@ class Collector:
             return
         for check in self.on_iteration_end:
             check()
+        if self.is_recorded():
+            self._rehearsals.find(self.clock)
         if self.config.split and self.is_recorded():
             self._close_file(complete=True)
         elif self.file is not None and self.is_recorded():
@@ -186,11 +190,12 @@ class Collector:
         if file is None:
             return
         steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
-        file.close(complete, self.seconds, self._not_seen.as_list(), steps, sources)
+        file.close(complete, self.seconds, self._not_seen.as_list(), self._rehearsals.as_document(), steps, sources)
         self.is_whole = complete
         if self.config.split:  # the next iteration's file says nothing of this one
             self.optimizer_steps.clear()
             self._not_seen.clear()
+            self._rehearsals.clear()
 
     def _warn_of_selection(self) -> None:
         for pattern in self._selection.unused() if self._selection is not None else ():

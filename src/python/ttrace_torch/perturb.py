@@ -91,7 +91,7 @@ class PerturbedInput(Perturbation):
     def _is_due(self, frame: Frame, kind: Kind) -> bool:
         """Whether none was perturbed before this call. A recomputation is due where the call that it repeats was."""
         microbatch = frame.microbatch
-        if microbatch.chunk is None or microbatch.chunk.number != 0:
+        if microbatch.chunk is None or not microbatch.chunk.holds_first:
             return False
         if self._collector.open().require_axes("--perturb").coordinate("pp") != 0:
             return False

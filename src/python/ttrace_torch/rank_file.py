@@ -170,15 +170,19 @@ class RankFile:
         if self.position.is_known:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
-    def close(self, complete: bool, seconds: float, not_seen: list[dict], steps: dict, sources: dict) -> None:
-        """`not_seen`: of `NotSeen.as_list`; `steps`: of `OptimizerSteps.as_document`, `sources`: of `Sources`."""
-        provenance = self._provenance(seconds, not_seen, steps, sources)
+    def close(
+        self, complete: bool, seconds: float, not_seen: list[dict], rehearsals: dict, steps: dict, sources: dict
+    ) -> None:
+        """`not_seen`: of `NotSeen.as_list`; `rehearsals`: of `Rehearsals.as_document`, `steps`: of `OptimizerSteps`,
+        `sources`: of `Sources`."""
+        facts = {"not_seen": not_seen, "rehearsals": rehearsals}
+        provenance = self._provenance(seconds, **facts, optimizer_steps=steps, sources=sources)
         if sources and len(provenance) > _MOST_BYTES:
-            provenance = self._provenance(seconds, not_seen, steps)
+            provenance = self._provenance(seconds, **facts, optimizer_steps=steps)
         if steps and len(provenance) > _MOST_BYTES:
             text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
             problems.warning(self._config.directory, self.position.rank, text)
-            provenance = self._provenance(seconds, not_seen)
+            provenance = self._provenance(seconds, **facts)
         is_written = False
         try:
             self.finish_transfers()
@@ -187,9 +191,8 @@ class RankFile:
         finally:
             self._recorder.close(complete and is_written)
 
-    def _provenance(
-        self, seconds: float, not_seen: list[dict] | None = None, steps: dict | None = None, sources: dict | None = None
-    ) -> str:
+    def _provenance(self, seconds: float, **said: Any) -> str:
+        """`said`: what is known of the run at its end; what is empty is not said."""
         facts = dict(self._config.provenance)
         facts["python"] = platform.python_version()
         facts["torch"] = str(torch.__version__)
@@ -199,12 +202,7 @@ class RankFile:
         if self._parallelism:
             facts["parallelism"] = self._parallelism
         facts["recording_seconds"] = round(seconds, 3)
-        if not_seen:
-            facts["not_seen"] = not_seen
-        if steps:
-            facts["optimizer_steps"] = steps
-        if sources:
-            facts["sources"] = sources
+        facts |= {name: fact for name, fact in said.items() if fact}
         return json.dumps(facts)
 
 

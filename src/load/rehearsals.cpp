@@ -1,0 +1,45 @@
+#include "load/rehearsals.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ttrace {
+namespace {
+
+// Returns the chunk's number among those that are no rehearsals.
+std::int32_t renumbered_chunk(const Rehearsals& rehearsals, std::int32_t chunk) {
+  const auto behind = rehearsals.chunks.lower_bound(chunk);
+  return chunk - static_cast<std::int32_t>(std::distance(rehearsals.chunks.begin(), behind));
+}
+
+// Returns the micro-batch's number among those of its chunk and iteration that are no rehearsals.
+std::int32_t renumbered_microbatch(const Rehearsals& rehearsals, const TensorId& id) {
+  const auto& microbatches = rehearsals.microbatches;
+  const auto first = microbatches.lower_bound({id.iteration, id.chunk, 0});
+  const auto behind = microbatches.lower_bound({id.iteration, id.chunk, id.microbatch});
+  return id.microbatch - static_cast<std::int32_t>(std::distance(first, behind));
+}
+
+}  // namespace
+
+void leave_out(const Rehearsals& rehearsals, RankTrace& rank) {
+  if (rehearsals.chunks.empty() && rehearsals.microbatches.empty()) return;
+  const auto is_rehearsal = [&](const TensorId& id) {
+    return rehearsals.chunks.contains(id.chunk) ||
+           rehearsals.microbatches.contains({id.iteration, id.chunk, id.microbatch});
+  };
+  rank.rehearsed = static_cast<std::int64_t>(
+      std::erase_if(rank.entries, [&](const Entry& entry) { return is_rehearsal(entry.id); }));
+  for (Entry& entry : rank.entries) {
+    if (entry.id.microbatch >= 0) entry.id.microbatch = renumbered_microbatch(rehearsals, entry.id);
+    entry.id.chunk = renumbered_chunk(rehearsals, entry.id.chunk);
+  }
+  const auto renumber = [&](auto& statements) {
+    std::erase_if(statements, [&](const auto& statement) { return rehearsals.chunks.contains(statement.chunk); });
+    for (auto& statement : statements) statement.chunk = renumbered_chunk(rehearsals, statement.chunk);
+  };
+  renumber(rank.not_seen);
+  renumber(rank.optimizer_steps);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,44 @@
+"""Calls of a model that no backward follows, before it trains: a dry run in `__init__` that asks for a shape, a look at
+the model before it is wrapped, observers that are run once. They are recorded, since nothing tells at once that they are
+no micro-batches; the trace says it in the end, and whoever reads it leaves them out."""
+
+from typing import Any
+
+from .clock import Chunk, Clock
+
+
+class Rehearsals:
+    def __init__(self) -> None:
+        self._chunks: set[int] = set()
+        self._microbatches: set[tuple[int, int, int]] = set()  # iteration, chunk, micro-batch
+
+    def find(self, clock: Clock) -> None:
+        """At the end of a recorded iteration."""
+        chunks = list(clock.chunks.values())
+        for chunk in chunks:
+            chunk.trains = chunk.trains or any(microbatch.arrived for microbatch in chunk.microbatches)
+        for chunk in chunks:
+            if chunk.trains:
+                self._chunks.discard(chunk.number)
+                self._microbatches |= {
+                    (microbatch.iteration, chunk.number, microbatch.number) for microbatch in _before_training(chunk)
+                }
+            elif any(other.trains and id(chunk.base) in other.names for other in chunks):
+                self._chunks.add(chunk.number)
+
+    def as_document(self) -> dict[str, Any]:
+        """For the provenance; empty where there was none."""
+        parts = {"chunks": sorted(self._chunks), "microbatches": sorted(self._microbatches)}
+        return {key: part for key, part in parts.items() if part}
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self._microbatches.clear()
+
+
+def _before_training(chunk: Chunk):
+    """The micro-batches of the iteration that no gradient came back to, before the first that one came back to."""
+    for number, microbatch in enumerate(chunk.microbatches):
+        if microbatch.arrived:
+            return chunk.microbatches[:number]
+    return []
