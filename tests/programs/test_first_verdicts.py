@@ -81,7 +81,16 @@ def answers(verdict):
 
 @pytest.mark.parametrize(
     "program",
-    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",), ("rehearsal",), ("rehearsal", "look")],
+    [
+        ("sampler",),
+        ("sampler", "shuffle"),
+        ("views",),
+        ("auxiliary",),
+        ("two_models",),
+        ("parts",),
+        ("rehearsal",),
+        ("rehearsal", "look"),
+    ],
     ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
