@@ -1,10 +1,10 @@
 """Calls of a model that no backward follows, before it trains: a dry run in `__init__` that asks for a shape, a look at
-the model before it is wrapped, observers that are run once. They are recorded, since nothing tells at once that they are
-no micro-batches; the trace says it in the end, and whoever reads it leaves them out."""
+the model before it is wrapped, observers that are run once. They are recorded, since nothing tells at once that they
+are no micro-batches; the trace says it in the end, and whoever reads it leaves them out."""
 
 from typing import Any
 
-from .clock import Chunk, Clock
+from .clock import Chunk, Clock, Microbatch
 
 
 class Rehearsals:
@@ -36,7 +36,7 @@ class Rehearsals:
         self._microbatches.clear()
 
 
-def _before_training(chunk: Chunk):
+def _before_training(chunk: Chunk) -> list[Microbatch]:
     """The micro-batches of the iteration that no gradient came back to, before the first that one came back to."""
     for number, microbatch in enumerate(chunk.microbatches):
         if microbatch.arrived:
