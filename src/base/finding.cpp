@@ -67,6 +67,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kOwnNumbers, "own-numbers",
      "untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each "
      "rank for itself"},
+    {Reason::kOwnStatistics, "own-statistics",
+     "untrusted: running statistics that each rank takes of its own samples, by the class of the module"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -110,6 +112,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kExpAvgSq:
     case Kind::kMaxExpAvgSq:
     case Kind::kMomentumBuffer:
+    case Kind::kBuffer:
       return Phase::kParameters;
     case Kind::kParamGrad:
       return Phase::kParamGrad;
@@ -119,6 +122,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kParamDelta:
       return Phase::kDelta;
     case Kind::kParamAfter:
+    case Kind::kBufferAfter:
       return Phase::kAfter;
     case Kind::kScalar:
       break;

@@ -60,6 +60,7 @@ enum class Reason : std::uint8_t {
   kRerouted,
   kGuessedPlacement,
   kOwnNumbers,
+  kOwnStatistics,
 };
 std::string_view name_of(Reason reason);
 Vocabulary<Reason> vocabulary_of(Reason);
