@@ -1,5 +1,5 @@
-"""What a program keeps beside the parameters that its optimizers update, before an iteration and as the next one sees it:
-buffers of the models, and models that no optimizer updates.
+"""What a program keeps beside the parameters that its optimizers update, before an iteration and as the next one sees
+it: buffers of the models, and models that no optimizer updates.
 
 Buffers, persistent or not, are recorded where parameters are: before the first call of a chunk, and when the program
 goes on after its steps. What has not changed shares its bytes in the file.
@@ -76,14 +76,13 @@ class Buffers:
             self._before[id(model)] = self._fingerprints(model)
 
     def _find_copies(self, chunk: Chunk) -> None:
-        shapes = _shapes(chunk.base)
-        for module in gc.get_objects():
-            if not issubclass(type(module), torch.nn.Module) or id(module) in chunk.names:
+        shapes, classes = _shapes(chunk.base), _subclasses(torch.nn.Module)
+        for module in [each for each in gc.get_objects() if type(each) in classes]:
+            if id(module) in chunk.names or "_parameters" not in module.__dict__:  # it is being made
                 continue
-            if "_parameters" in module.__dict__ and not isinstance(module, torch.jit.ScriptModule):
-                model = unwrapped(module)
-                if id(model) not in chunk.names and _shapes(model) == shapes:
-                    self._know(model)
+            model = unwrapped(module)
+            if id(model) not in chunk.names and _shapes(model) == shapes:
+                self._know(model)
 
     def _living(self) -> list[torch.nn.Module]:
         self._others = [other for other in self._others if other() is not None]
@@ -93,7 +92,9 @@ class Buffers:
         if is_capturing():
             return {}
         library = self._collector.config.library
-        return {name: fingerprint(tensor, library) for name, _, tensor in _state(model) if _readable(tensor) is not None}
+        return {
+            name: fingerprint(tensor, library) for name, _, tensor in _state(model) if _readable(tensor) is not None
+        }
 
     def _record_others(self) -> None:
         of_chunks = {
@@ -113,6 +114,15 @@ class Buffers:
             title += str(names[title] - 1) if names[title] > 1 else ""
             for name, owner, tensor in own:
                 self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
+
+
+def _subclasses(base: type) -> set[type]:
+    """With itself. To ask each object of a process whether it is an instance takes long."""
+    found = {base}
+    for each in base.__subclasses__():
+        if each not in found:
+            found |= _subclasses(each)
+    return found
 
 
 def _shapes(model: torch.nn.Module) -> dict[str, torch.Size] | None:
