@@ -77,7 +77,9 @@ typedef enum ttrace_kind {
   TTRACE_EXP_AVG_SQ = 13,
   TTRACE_MAX_EXP_AVG_SQ = 14,
   TTRACE_MOMENTUM_BUFFER = 15,
-  TTRACE_STEP_GRAD = 16
+  TTRACE_STEP_GRAD = 16,
+  TTRACE_BUFFER = 17, /* what a module keeps beside its parameters, before the iteration */
+  TTRACE_BUFFER_AFTER = 18
 } ttrace_kind;
 
 typedef enum ttrace_pass { TTRACE_FORWARD = 1, TTRACE_RECOMPUTE = 2 } ttrace_pass;

@@ -276,6 +276,7 @@ class ShapePlacer {
   static Kind lead_of(Kind kind) {
     if (kind == Kind::kGradOutput) return Kind::kOutput;
     if (kind == Kind::kGradInput) return Kind::kInput;
+    if (is_buffer_kind(kind)) return Kind::kBuffer;
     return is_parameter_kind(kind) ? Kind::kParam : kind;
   }
 

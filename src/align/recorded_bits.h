@@ -13,4 +13,7 @@ namespace ttrace {
 using RecordedBits = std::vector<std::pair<std::int32_t, std::uint64_t>>;
 RecordedBits recorded_bits_of(const LogicalTensor& tensor);
 
+// True for a buffer that each rank has in the same bits before and after the iteration.
+bool is_constant_buffer(const Alignment& alignment, const TensorId& id);
+
 }  // namespace ttrace

@@ -69,6 +69,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
      "rank for itself"},
     {Reason::kUnknownLossScale, "unknown-loss-scale",
      "untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right"},
+    {Reason::kOwnStatistics, "own-statistics",
+     "untrusted: running statistics that each rank takes of its own samples, by the class of the module"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -109,6 +111,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kExpAvgSq:
     case Kind::kMaxExpAvgSq:
     case Kind::kMomentumBuffer:
+    case Kind::kBuffer:
       return Phase::kParameters;
     case Kind::kParamGrad:
       return Phase::kParamGrad;
@@ -118,6 +121,7 @@ Phase phase_of(const TensorId& id) {
     case Kind::kParamDelta:
       return Phase::kDelta;
     case Kind::kParamAfter:
+    case Kind::kBufferAfter:
       return Phase::kAfter;
     case Kind::kScalar:
       break;

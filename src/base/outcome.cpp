@@ -67,8 +67,16 @@ constexpr auto kStandingWords = std::to_array<Word<Standing>>({
 });
 static_assert(has_every_enumerator<kStandingWords>());
 
-// True where at least half of what was compared proves something. What is zero by design does not count.
+// True where at least half of what was compared proves something. What is zero by design does not count, and of buffers
+// neither does what each rank keeps for itself.
 bool is_proved(Kind kind, const KindProof& proof) {
+  const auto count = [&](std::string_view reason) {
+    const auto found = proof.others.find(std::string(reason));
+    return found == proof.others.end() ? 0 : found->second;
+  };
+  if (is_buffer_kind(kind)) {
+    return proof.proved >= count(name_of(Reason::kNoise)) + count(kByOverride) + count(kByWaiver);
+  }
   std::int64_t compared = proof.compared;
   const bool is_state = is_optimizer_state(kind);
   if (const auto zero = proof.others.find(std::string(name_of(Reason::kAllZero)));

@@ -107,7 +107,7 @@ inline constexpr const char* kByWaiver = "waiver";
 // - param_delta proves nothing in low precision, where rounding decides the sign of so many of Adam's steps that its
 //   relative error is noise. It needs no proof where main_grad and param_after, before and after the step, have theirs.
 // - an initial parameter may be zero by design, as most biases are, and so may what an optimizer holds of it; where one
-//   is, it does not count.
+//   is, it does not count. Nor does a buffer that is zero, or each rank's own.
 std::set<Kind> unproved_kinds(const Proofs& proofs);
 
 // An override of the tolerance file, and what it did.

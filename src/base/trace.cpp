@@ -27,6 +27,9 @@ constexpr auto kKindWords = std::to_array<Word<Kind>>({
     {Kind::kMomentumBuffer, "momentum_buffer", "the momentum of SGD before the step"},
     {Kind::kStepGrad, "step_grad",
      "the gradient that the optimizer was given, where it is not main_grad times one number"},
+    {Kind::kBuffer, "buffer", "what a module keeps beside its parameters, before the iteration"},
+    {Kind::kBufferAfter, "buffer_after",
+     "the same, or a model that no optimizer updates, as the next iteration sees it"},
 });
 static_assert(has_every_enumerator<kKindWords>());
 static_assert(kKindWords.size() == kKindLast);
@@ -52,10 +55,12 @@ std::optional<Kind> kind_from_name(std::string_view name) {
 }
 
 bool is_parameter_kind(Kind kind) {
-  return (kind >= Kind::kParam && kind <= Kind::kParamAfter) || is_optimizer_state(kind);
+  return (kind >= Kind::kParam && kind <= Kind::kParamAfter) || is_optimizer_state(kind) || is_buffer_kind(kind);
 }
 
 bool is_optimizer_state(Kind kind) { return kind >= Kind::kMaster && kind <= Kind::kStepGrad; }
+
+bool is_buffer_kind(Kind kind) { return kind == Kind::kBuffer || kind == Kind::kBufferAfter; }
 
 TensorId TensorId::with_kind(Kind other) const {
   TensorId id = *this;

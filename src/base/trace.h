@@ -110,9 +110,14 @@ enum class Kind : std::uint8_t {
   kMomentumBuffer = 15,  // of SGD with momentum
   // The gradient that the optimizer was given, where it is not main_grad times one number.
   kStepGrad = 16,
+  // What modules keep beside their parameters, persistent or not: running statistics, codebooks, masks. Of modules that
+  // no optimizer trains and the iteration has changed (a teacher, a moving average of the weights), parameters count as
+  // buffers; these have a value after it alone.
+  kBuffer = 17,       // before the iteration
+  kBufferAfter = 18,  // as the next iteration sees it
 };
 inline constexpr std::uint8_t kKindFirst = 1;
-inline constexpr std::uint8_t kKindLast = 16;
+inline constexpr std::uint8_t kKindLast = 18;
 
 // Activation checkpointing runs a module's forward a second time; both are recorded.
 enum class Pass : std::uint8_t { kForward = 1, kRecompute = 2 };
@@ -123,8 +128,9 @@ Vocabulary<Kind> vocabulary_of(Kind);
 Vocabulary<Pass> vocabulary_of(Pass);
 std::optional<Kind> kind_from_name(std::string_view name);
 
-bool is_parameter_kind(Kind kind);   // param, param_grad, main_grad, param_delta, param_after, and what follows
+bool is_parameter_kind(Kind kind);   // param, param_grad, main_grad, param_delta, param_after, and what follows scalar
 bool is_optimizer_state(Kind kind);  // master to step_grad
+bool is_buffer_kind(Kind kind);      // buffer, buffer_after
 
 // Identity of a tensor. As recorded, `name` and `microbatch` are local to the rank (stage-local layer
 // numbers, local micro-batches) and `chunk` tells virtual pipeline chunks apart; `align` turns that into
@@ -235,9 +241,9 @@ inline constexpr std::size_t kMaxNamesNotSeen = 10'000;
 //                                  "step": 1, "calls": 1, "clip_factor": 0.96, "master": "float32",
 //                                  "options": {"lr": 0.001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}}]}
 //
-// where `parameters` of a step is the place of its names in the list above, and `step`, `clip_factor`, `master` and
-// `changed_after` (true) may be absent. Names are those that the rank records. All is absent where the document would
-// be too long.
+// where `parameters` of a step is the place of its names in the list above, and `step`, `clip_factor`, `master`,
+// `changed_after` (true) and `options_after` (as `options`) may be absent. Names are those that the rank records. All is
+// absent where the document would be too long.
 struct OptimizerStep {
   std::int32_t iteration = 0;
   std::int32_t chunk = 0;
@@ -252,6 +258,9 @@ struct OptimizerStep {
   std::string master;                 // dtype of the value that it updates; empty: it updates the parameter itself
   std::vector<std::string> parameters;
   bool changed_after = false;  // that value was changed after `step` had returned; param_delta has both
+  // Options that are others where the program goes on, for the next step: what a schedule makes of them. None: it does
+  // not say, or the program ended.
+  std::optional<std::map<std::string, double>> options_after = {};
 };
 
 // A rank's statement of calls of models that no backward followed, before they trained: a dry run that asks for a shape, a

@@ -161,9 +161,9 @@ ttrace::TensorId parse_identity(const ttrace_identity& given) {
   if (given.pass != TTRACE_FORWARD && given.pass != TTRACE_RECOMPUTE) {
     refuse(fmt::format("pass is {}; expected TTRACE_FORWARD or TTRACE_RECOMPUTE", static_cast<int>(given.pass)));
   }
-  if (given.kind < TTRACE_INPUT || given.kind > TTRACE_STEP_GRAD) {
+  if (given.kind < TTRACE_INPUT || given.kind > TTRACE_BUFFER_AFTER) {
     refuse(fmt::format("kind is {}; expected {} to {}", static_cast<int>(given.kind), static_cast<int>(TTRACE_INPUT),
-                       static_cast<int>(TTRACE_STEP_GRAD)));
+                       static_cast<int>(TTRACE_BUFFER_AFTER)));
   }
   return {given.iteration,
           given.microbatch,

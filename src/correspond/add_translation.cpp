@@ -55,9 +55,9 @@ void add_translation(const Translation& translation, Report& report) {
       for (const auto& [id, floating] : *tensors) {
         if (!floating) continue;
         const bool compared = report.proof.by_kind->contains(id.kind) && report.proof.by_kind->at(id.kind).compared > 0;
-        const bool counts = is_parameter_kind(id.kind)
-                                ? tensors == &translation.only_reference && !is_optimizer_state(id.kind)
-                                : !compared;
+        const bool counts = is_parameter_kind(id.kind) ? tensors == &translation.only_reference &&
+                                                             !is_optimizer_state(id.kind) && !is_buffer_kind(id.kind)
+                                                       : !compared;
         if (!counts) continue;
         KindProof& proof = unproved[id.kind];
         ++proof.compared;

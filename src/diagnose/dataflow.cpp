@@ -48,6 +48,8 @@ std::string_view observed_module(const TensorId& id) {
   return is_parameter_kind(id.kind) ? owner_of(id.name) : TensorName(id.name).path;
 }
 
+bool is_before_iteration(Kind kind) { return kind == Kind::kParam || kind == Kind::kBuffer; }
+
 class RootFinder {
  public:
   RootFinder(std::span<const Observation> observations, std::span<const TiedRule> tied, bool rewritten)
@@ -73,7 +75,8 @@ class RootFinder {
     // The error was there before if nothing was seen of the sources, or if one of them shows at least half of it.
     const bool came_from_before =
         !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
-    if (root == kNone && came_from_before) root = id.kind == Kind::kParam ? root_before(id.iteration) : root_before(id);
+    if (root == kNone && came_from_before)
+      root = is_before_iteration(id.kind) ? root_before(id.iteration) : root_before(id);
     // A model that a wrong step has made is another one, all over.
     if (root == kNone && wrong_step_ != kNone &&
         observations_[roots_[wrong_step_].observation].id.iteration < id.iteration)

@@ -4,16 +4,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "align/recorded_bits.h"
 #include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/loss_scales.h"
 #include "judge/judge.h"
+#include "merge/values.h"
 
 namespace ttrace {
 namespace {
@@ -52,6 +59,19 @@ std::string describe_own_numbers(const Finding& finding, const Evidence& evidenc
         printable(last_component(module_class)));
   }
   return {};
+}
+
+// True where ranks run other micro-batches than each other, each of which the reference runs: what a module keeps of one
+// call is then another thing.
+bool deals_microbatches(const Alignment& alignment) {
+  std::map<std::int32_t, std::set<std::int32_t>> by_rank;
+  std::set<std::int32_t> all;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind != Kind::kInput && id.kind != Kind::kOutput) continue;
+    all.insert(id.microbatch);
+    for (const Piece& piece : tensor.pieces()) by_rank[piece.rank].insert(id.microbatch);
+  }
+  return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& item) { return item.second.size() < all.size(); });
 }
 
 // True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
@@ -133,12 +153,28 @@ class Questions {
     for (const std::size_t i : find_scaled(report_)) reasons_[i] = Reason::kUnknownLossScale;
   }
 
+  void mark_buffers() {
+    const std::vector<Finding>& findings = report_.findings;
+    const auto is_buffer = [](const Finding& finding) { return is_buffer_kind(finding.id.kind) && is_wrong(finding); };
+    if (std::none_of(findings.begin(), findings.end(), is_buffer)) return;
+    const bool is_dealt = deals_microbatches(evidence_.candidate);
+    bool is_alone = true;
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      is_alone = is_alone && (reasons_[i] || !is_wrong(findings[i]) || is_buffer_kind(findings[i].id.kind));
+    }
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (is_buffer(findings[i]) && !reasons_[i]) reasons_[i] = own_buffer(findings[i], is_dealt, is_alone);
+    }
+  }
+
   void mark_guesses() {
     const bool is_right = is_training_right(report_);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       const bool is_root = follows_from_[i].value_or(i) == i;
-      if (!is_root || !finding.guessed || finding.verdict != Verdict::kFail || reasons_[i]) continue;
+      if (is_buffer_kind(finding.id.kind) || !is_root || !finding.guessed || finding.verdict != Verdict::kFail ||
+          reasons_[i])
+        continue;
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
       const std::optional<Cause> cause = root == nullptr ? std::nullopt : root->diagnosis;
@@ -174,10 +210,84 @@ class Questions {
       report_.findings[i].verdict = Verdict::kUntrusted;
       report_.findings[i].reason = *reasons_[i];
     }
+    note_own_statistics();
     return true;
   }
 
  private:
+  void note_own_statistics() {
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (reasons_[i] == Reason::kOwnStatistics) names.insert(printable(report_.findings[i].id.name));
+    }
+    if (names.empty()) return;
+    report_.notes.push_back(
+        fmt::format("buffers that each rank keeps for itself, and that nothing is proved of (running statistics of its "
+                    "own samples, by the class of the module; constants): {}",
+                    comma_list(std::vector<std::string>(names.begin(), names.end()))));
+  }
+
+  // Says in which way a buffer that differs may be each rank's own; nothing where it is wrong.
+  std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_alone) const {
+    const TensorId& id = finding.id;
+    const LogicalTensor* tensor = find_tensor(evidence_.candidate, id);
+    if (is_constant_buffer(evidence_.candidate, id) && is_constant_buffer(evidence_.reference, id)) {
+      return is_alone ? std::optional(Reason::kOwnStatistics) : std::nullopt;
+    }
+    if (finding.verdict == Verdict::kMissing && is_of_model(id)) return std::nullopt;
+    if (tensor == nullptr) return is_alone ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+    const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
+    const bool is_shared_out = is_dealt || evidence_.candidate.slices;
+    if (is_shared_out && !is_initial && is_one_of(kBatchStatistics, tensor->module_class.get())) {
+      return Reason::kOwnStatistics;
+    }
+    if (do_shards_misfit(finding)) return Reason::kOwnNumbers;
+    if (is_dealt && !is_initial && is_of_model(id)) return Reason::kOwnNumbers;
+    const bool may_be_own = finding.reason == Reason::kReplicasDisagree
+                                ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor)
+                                : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id);
+    return may_be_own ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+  }
+
+  // True where the copies are terms of the reference's, or one of them is the reference's.
+  bool is_known_of_copies(const Finding& finding, const LogicalTensor& tensor) const {
+    const std::optional<Diagnosis> diagnosis = diagnose(finding, true, evidence_);
+    if (!diagnosis || diagnosis->cause == Cause::kUnreduced) return diagnosis.has_value();
+    const LogicalTensor* reference = find_tensor(evidence_.reference, finding.id);
+    if (reference == nullptr || reference->shape != tensor.shape) return false;
+    const Values wanted = values_of(*reference);
+    std::set<std::int32_t> replicas;
+    for (const Piece& piece : tensor.pieces()) replicas.insert(piece.replica);
+    return std::any_of(replicas.begin(), replicas.end(), [&](std::int32_t replica) {
+      return relative_distance(values_of(tensor, replica), wanted) <= finding.allowed.value_or(0);
+    });
+  }
+
+  // True for a module's own buffer, false for what is kept of a model that no optimizer updates.
+  bool is_of_model(const TensorId& id) const {
+    return find_tensor(evidence_.reference, id.with_kind(Kind::kBuffer)) != nullptr;
+  }
+
+  // True for a count to which each rank has added as much of what the reference has added as is its own.
+  bool counts_own_samples(const TensorId& id) const {
+    const auto added = [&](const Alignment& side) {
+      const LogicalTensor* before = find_tensor(side, id.with_kind(Kind::kBuffer));
+      const LogicalTensor* after = find_tensor(side, id.with_kind(Kind::kBufferAfter));
+      Values change = after == nullptr ? Values{} : values_of(*after);
+      const Values from = before == nullptr ? Values{} : values_of(*before);
+      if (from.size() != change.size()) return Values{};
+      std::transform(change.begin(), change.end(), from.begin(), change.begin(), std::minus());
+      return change;
+    };
+    const Values own = added(evidence_.candidate), whole = added(evidence_.reference);
+    double ranks = 1;
+    for (const Axis& axis : evidence_.mesh.axes) ranks *= static_cast<double>(axis.size);
+    return !own.empty() && own.size() == whole.size() &&
+           std::equal(own.begin(), own.end(), whole.begin(), [&](double part, double all) {
+             return part == all || (part != 0 && all / part > 1 && all / part <= ranks && std::fmod(all, part) == 0);
+           });
+  }
+
   // The listed root that the finding is, in this micro-batch or another, or is like; null where it is none.
   const RootCause* root_of(std::size_t i) const {
     if (follows_from_[i] != i) return nullptr;
@@ -213,6 +323,20 @@ class Questions {
 
   std::string sentence_about(std::size_t i, Reason reason) const {
     const Finding& finding = report_.findings[i];
+    if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
+      return fmt::format(
+          "{}. In the reference the iteration changes it, of a model that no optimizer updates: a moving average or a "
+          "teacher that the candidate does not update looks so. Where the candidate keeps it otherwise, record it on "
+          "neither side (`ttrace collect --except '{}.**'`)",
+          finding.message, printable(components_of(finding.id.name.get()).front()));
+    }
+    if (reason == Reason::kOwnNumbers && is_buffer_kind(finding.id.kind)) {
+      return fmt::format(
+          "{}. The iteration changes it, and nothing says whether its ranks are to agree: updated from their own "
+          "samples without an all-reduce it is wrong. Where each rank is to have its own, a line of the annotations "
+          "says so: {}: {{{}: local}}",
+          finding.message, printable(finding.id.name), name_of(finding.id.kind));
+    }
     if (reason == Reason::kOwnNumbers) {
       return fmt::format("{}: {}", to_string(finding.id), describe_own_numbers(finding, evidence_));
     }
@@ -245,6 +369,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
   questions.mark_own_numbers();
   questions.mark_loss_scales();
   questions.mark_guesses();
+  questions.mark_buffers();
   if (!questions.ask()) return false;
   recount(report);
   return true;

@@ -23,7 +23,12 @@ namespace ttrace {
 // - its shards do not fit together;
 // - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong
 //   follows that is not guessed.
-// What none of them explains stays wrong.
+// What none of them explains stays wrong. Of buffers that differ,
+//
+// own-statistics: what a normalisation takes of each rank's own samples, by its class, and constants beside which
+//   nothing is wrong. They leave no question open, and are noted.
+// own-numbers: what the iteration has changed otherwise on each rank, or by other micro-batches on each rank than in
+//   the reference, where the copies are not terms of the reference's.
 bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,
                          const Evidence& evidence);
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/lookup.h"
 #include "diagnose/hypothesis.h"
 
 namespace ttrace {
@@ -28,6 +29,17 @@ std::vector<std::int32_t> replicas_along(const Axis& axis, const Axes& axes,
   return replicas;
 }
 
+// Returns how far from the reference the value before is with all that the copies, `sum` in all, have added to it;
+// infinity for what is no buffer.
+double distance_of_changes(const Suspect& suspect, const Values& sum, std::size_t copies) {
+  if (suspect.candidate.id.kind != Kind::kBufferAfter) return INFINITY;
+  const LogicalTensor* before = find_tensor(suspect.evidence.candidate, suspect.candidate.id.with_kind(Kind::kBuffer));
+  if (before == nullptr || before->shape != suspect.candidate.shape) return INFINITY;
+  Values after = values_of(*before);
+  for (std::size_t i = 0; i < after.size(); ++i) after[i] = sum[i] - static_cast<double>(copies - 1) * after[i];
+  return relative_distance(after, suspect.reference_values);
+}
+
 Values scaled(Values values, double factor) {
   for (double& value : values) value *= factor;
   return values;
@@ -51,6 +63,7 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
     }
     const double of_sum = relative_distance(sum, suspect.reference_values);
+    const double of_changes = distance_of_changes(suspect, sum, replicas.size());
     const double of_mean =
         relative_distance(scaled(sum, 1.0 / static_cast<double>(replicas.size())), suspect.reference_values);
     if (nearest <= suspect.bound) continue;
@@ -62,6 +75,12 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
       return Diagnosis{Cause::kUnreduced, of_sum,
                        fmt::format("{} hold unsummed partial values: their sum is the reference's", ranks_hold), "",
                        terms};
+    }
+    if (of_changes <= std::min(suspect.bound, nearest * kLargestShareLeft)) {
+      return Diagnosis{Cause::kUnreduced, of_changes,
+                       fmt::format("{} hold what each has added by itself, which was never reduced: the sum of what "
+                                   "they added is what the reference has added",
+                                   ranks_hold)};
     }
     // The mean of n copies with independent errors is nearer by the square root of n, without being the explanation.
     const double most_left = nearest * kLargestShareLeft / std::sqrt(static_cast<double>(replicas.size()));

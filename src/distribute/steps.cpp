@@ -30,7 +30,8 @@ void transfer_rule(Message& message, Rule& rule) {
 
 template <class Message, class Step>
 void transfer_step(Message& message, Step& step) {
-  auto& [iteration, chunk, optimizer, options, count, calls, clip_factor, master, parameters, changed_after] = step;
+  auto& [iteration, chunk, optimizer, options, count, calls, clip_factor, master, parameters, changed_after,
+         options_after] = step;
   message(iteration, chunk, optimizer, options, count, calls, clip_factor, master, changed_after);
 }
 

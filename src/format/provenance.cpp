@@ -155,6 +155,9 @@ OptimizerStep parse_step(const Json& json, const std::vector<std::vector<std::st
     throw std::invalid_argument(fmt::format("the dtype '{}'", printable(step.master)));
   }
   step.changed_after = json.value("changed_after", false);
+  if (const auto after = json.find("options_after"); after != json.end()) {
+    step.options_after = after->get<std::map<std::string, double>>();
+  }
   const std::int64_t list = count_of(json, "parameters", kMost);
   if (static_cast<std::size_t>(list) >= lists.size()) {
     throw std::invalid_argument(fmt::format("list {} of {} lists of parameters", list, lists.size()));

@@ -235,8 +235,8 @@ double coverage_of(const Alignment& reference, const Matching& matching) {
   for (const TensorPair& pair : matching.pairs) compared.insert(pair.reference->id);
   std::size_t total = 0;
   for (const auto& [id, tensor] : reference.tensors) {
-    // A recomputation and an optimizer's state that only the reference has are waived, and do not count.
-    const bool may_be_missing = id.pass == Pass::kRecompute || is_optimizer_state(id.kind);
+    // A recomputation, a buffer and an optimizer's state that only the reference has are waived, and do not count.
+    const bool may_be_missing = id.pass == Pass::kRecompute || is_optimizer_state(id.kind) || is_buffer_kind(id.kind);
     total += !may_be_missing || compared.contains(id) ? 1 : 0;
   }
   return total == 0 ? 0 : static_cast<double>(compared.size()) / static_cast<double>(total);

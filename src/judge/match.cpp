@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "align/holders.h"
+#include "align/recorded_bits.h"
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/lookup.h"
@@ -62,7 +63,8 @@ std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::stri
   const LogicalTensor& a = *pair.reference;
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
-  if (!other_shape && !(is_of_two_forms(pair) && is_parameter_kind(b.id.kind))) return std::nullopt;
+  const bool is_parameters = is_parameter_kind(b.id.kind) && !is_buffer_kind(b.id.kind);
+  if (!other_shape && !(is_of_two_forms(pair) && is_parameters)) return std::nullopt;
   Finding finding = finding_about(
       b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
       fmt::format("{} {}, {} {}{}", sides.first, describe_type(a), sides.second, describe_type(b), placing_of(b)));
@@ -77,7 +79,9 @@ std::optional<Finding> find_narrower(const TensorPair& pair, const std::set<Kind
   const LogicalTensor& a = *pair.reference;
   const LogicalTensor& b = *pair.candidate;
   const Kind kind = b.id.kind;
-  if (!is_parameter_kind(kind) || is_optimizer_state(kind) || allowed.contains(kind)) return std::nullopt;
+  if (!is_parameter_kind(kind) || is_optimizer_state(kind) || is_buffer_kind(kind) || allowed.contains(kind)) {
+    return std::nullopt;
+  }
   if (!is_floating(a.dtype) || !is_floating(b.dtype) || epsilon_of(b.dtype) <= epsilon_of(a.dtype)) return std::nullopt;
   Finding finding =
       finding_about(b, Verdict::kFail, Reason::kDtypeMismatch,
@@ -105,6 +109,43 @@ class DtypeNotes {
 
  private:
   std::map<std::pair<Dtype, Dtype>, std::pair<std::int64_t, std::string>> seen_;
+};
+
+bool has_buffers(const Alignment& alignment) {
+  return std::any_of(alignment.tensors.begin(), alignment.tensors.end(),
+                     [](const auto& item) { return is_buffer_kind(item.first.kind); });
+}
+
+// Collects buffers that one side alone has, which are no error by themselves, and writes one note for each side.
+// Implementations differ in what they keep (masks, tables), and what they compute with it is compared; of what an older
+// ttrace or another recorder recorded there are none.
+class LoneBuffers {
+ public:
+  // True for a buffer of the reference's model that the iteration leaves as it is, or where the candidate has none at
+  // all: what a model carries on it must not lose, nor a moving average of it.
+  bool may_be_missing(const Alignment& reference, const Alignment& candidate, const TensorId& id) {
+    if (!candidate_has_any_) candidate_has_any_ = has_buffers(candidate);
+    const bool is_of_model = find_tensor(reference, id.with_kind(Kind::kBuffer)) != nullptr;
+    return is_of_model && (!*candidate_has_any_ || is_constant_buffer(reference, id));
+  }
+
+  // Returns how many tensors it has waived.
+  std::int64_t waive(const LogicalTensor& tensor, Side side) {
+    names_[side].insert(printable(tensor.id.name));
+    return 1;
+  }
+
+  void write(std::vector<std::string>& notes) const {
+    for (const auto& [side, names] : names_) {
+      notes.push_back(fmt::format("waived: {} buffer{} that the {} alone has: {}", names.size(),
+                                  names.size() == 1 ? "" : "s", name_of(side),
+                                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
+    }
+  }
+
+ private:
+  std::optional<bool> candidate_has_any_;
+  std::map<Side, std::set<std::string>> names_;
 };
 
 void note_model_size(const Matching& matching, std::vector<std::string>& notes) {
@@ -302,12 +343,14 @@ std::optional<Finding> find_unseen(const TensorPair& pair) {
 
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
 void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
-                     const RecordedChoices& choices, Matching& matching) {
+                     const RecordedChoices& choices, LoneBuffers& buffers, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair{counterpart(reference, id), &tensor};
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
       ++matching.waived;
+    } else if (pair.reference == nullptr && is_buffer_kind(id.kind)) {
+      matching.waived += buffers.waive(tensor, Side::kCandidate);
     } else if (pair.reference == nullptr) {
       Finding finding = finding_about_lack(tensor, Side::kReference, reference);
       finding.ranks = ranks_holding(tensor);
@@ -338,7 +381,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
 // Finds what only the reference holds. `incomplete` names tensors that the candidate holds in part: there is a finding
 // about them already.
 void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
-                  Matching& matching) {
+                  LoneBuffers& buffers, Matching& matching) {
   std::int64_t recomputed = 0;
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
@@ -346,6 +389,10 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
     // The state of an optimizer is recorded for the sake of its step, where that needs it, and follows from that.
     if (is_optimizer_state(id.kind)) {
       ++matching.waived;
+      continue;
+    }
+    if (is_buffer_kind(id.kind) && buffers.may_be_missing(reference, candidate, id)) {
+      matching.waived += buffers.waive(tensor, Side::kReference);
       continue;
     }
     // A program chooses for the sake of memory which activations it recomputes; their values are the forward's. The
@@ -404,8 +451,10 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   RecordedChoices choices(reference, candidate);
   matching.reroutes = find_reroutes(reference, candidate);
   choices.report_to(matching.reroutes);
-  pair_candidates(reference, candidate, narrower, choices, matching);
-  find_missing(reference, candidate, incomplete, matching);
+  LoneBuffers buffers;
+  pair_candidates(reference, candidate, narrower, choices, buffers, matching);
+  find_missing(reference, candidate, incomplete, buffers, matching);
+  buffers.write(matching.notes);
   // The candidate's tensors that the reference holds in part were found above.
   for (const Finding& finding : reference.findings) {
     const bool found =

@@ -41,7 +41,7 @@ bool is_between(Enum value, std::uint8_t first, std::uint8_t last) {
 
 void check_identity(const TensorId& id, const EntryChecker& checker) {
   checker.require(is_between(id.pass, 1, 2), "pass is out of range", "expected 1 or 2");
-  checker.require(is_between(id.kind, kKindFirst, kKindLast), "kind is out of range", "expected 1 to 16");
+  checker.require(is_between(id.kind, kKindFirst, kKindLast), "kind is out of range", "expected 1 to 18");
   checker.require(id.iteration >= 0, "iteration is negative", "expected 0 or more");
   checker.require(id.microbatch >= kNoMicrobatch, "micro-batch is negative", "expected -1 or more");
   checker.require(id.chunk >= 0, "chunk is negative", "expected 0 or more");

@@ -78,6 +78,21 @@ void compare_named(const OptimizerStep& candidate, const OptimizerStep& referenc
   }
 }
 
+// Compares what schedules have made of the options for the next step, where those of this one are equal.
+void compare_options_after(const OptimizerStep& candidate, const OptimizerStep& reference, OptionWords& words) {
+  if (!candidate.options_after || !reference.options_after) return;
+  const auto after = [](const OptimizerStep& step, const std::string& name) {
+    const auto changed = step.options_after->find(name);
+    return changed == step.options_after->end() ? step.options.find(name)->second : changed->second;
+  };
+  for (const auto& [name, value] : reference.options) {
+    if (candidate.options.contains(name)) {
+      words.number(fmt::format("for the next step {}", printable(name)), after(candidate, name),
+                   after(reference, name));
+    }
+  }
+}
+
 std::string describe_class(const OptimizerStep& step) {
   return step.optimizer.empty() ? "in no optimizer" : fmt::format("optimizer {}", printable(step.optimizer));
 }
@@ -139,6 +154,7 @@ std::string describe_other_options(const StatedStep& reference, const StatedStep
   } else {
     compare_named(a, b, words);
   }
+  if (words.text().empty()) compare_options_after(a, b, words);
   if (a.step && b.step && *a.step != *b.step) words.add(fmt::format("step {:g}, reference {:g}", *a.step, *b.step));
   if (a.calls != b.calls) {
     words.add(

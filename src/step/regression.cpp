@@ -32,7 +32,7 @@ std::map<std::string, ParameterPairs> find_parameters(std::span<const TensorPair
   std::map<std::string, ParameterPairs> parameters;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const TensorId& id = pairs[i].candidate->id;
-    if (!is_parameter_kind(id.kind) || !is_floating(pairs[i].reference->dtype)) continue;
+    if (!is_parameter_kind(id.kind) || is_buffer_kind(id.kind) || !is_floating(pairs[i].reference->dtype)) continue;
     if (!is_floating(pairs[i].candidate->dtype)) continue;
     const auto place = static_cast<std::ptrdiff_t>(i);
     IterationPairs& found = parameters[id.name][id.iteration];

@@ -199,7 +199,7 @@ Recorded recorded_by(const RankTrace& rank) {
   Recorded recorded;
   for (const Entry& entry : rank.entries) {
     const bool is_used = is_parameter_kind(entry.id.kind) && entry.id.kind != Kind::kParamGrad;
-    if (!is_used || entry.id.pass != Pass::kForward) continue;
+    if (!is_used || is_buffer_kind(entry.id.kind) || entry.id.pass != Pass::kForward) continue;
     const Entry*& known =
         recorded[{entry.id.chunk, entry.id.name}][entry.id.iteration].entries[static_cast<std::size_t>(entry.id.kind)];
     if (known == nullptr) known = &entry;

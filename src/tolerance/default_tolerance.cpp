@@ -138,6 +138,7 @@ std::optional<double> units_of(const LogicalTensor& tensor, const Depths& depths
     case Kind::kStepGrad:
       return std::sqrt(depths.backward(tensor.id));
     case Kind::kParamAfter:
+    case Kind::kBufferAfter:
       return std::sqrt(depths.whole());
     case Kind::kScalar:
       return 1;
@@ -173,7 +174,8 @@ Tolerance default_for(const LogicalTensor& tensor, Dtype compute, std::int64_t t
   const Dtype coarser = epsilon_of(tensor.dtype) > epsilon_of(compute) ? tensor.dtype : compute;
   const double unit = rounding_of_sums(coarser, kDefaultMargin, terms);
   Tolerance tolerance;
-  if (tensor.id.kind == Kind::kParam || tensor.id.kind == Kind::kMaster) {
+  const Kind kind = tensor.id.kind;
+  if (kind == Kind::kParam || kind == Kind::kMaster || kind == Kind::kBuffer) {
     tolerance.floor = epsilon_of(tensor.dtype);
   } else if (const auto units = units_of(tensor, depths)) {
     tolerance.floor = tensor.id.kind == Kind::kScalar ? std::max(unit, epsilon_of(coarser)) : unit * *units;
@@ -203,6 +205,20 @@ TermNorms squares_of_terms(const SquareNorms& squares) {
   return terms;
 }
 
+// Holds, for each parameter after its step, the sum of the squares that it differs by.
+using SquareErrors = std::map<TensorId, double>;
+
+// Returns what a moving average of the weights may be off by, because the parameter is: no more than that is, since it
+// takes a part of it. It has the parameter's name behind that of its own model.
+double error_of_followed(const TensorId& id, const SquareErrors& errors) {
+  TensorId parameter = id.with_kind(Kind::kParamAfter);
+  for (const std::string_view name : suffixes_of(id.name.get())) {
+    parameter.name = std::string(name);
+    if (const auto found = errors.find(parameter); found != errors.end()) return std::sqrt(found->second);
+  }
+  return 0;
+}
+
 // Returns what is added to the floor.
 double widening_of(const LogicalTensor& tensor, const SquareNorms& squares, const TermNorms& terms, double floor) {
   const TensorId& id = tensor.id;
@@ -224,7 +240,12 @@ double widening_of(const LogicalTensor& tensor, const SquareNorms& squares, cons
 
 void widen_by_values(std::span<const TensorPair> pairs, std::span<const Difference> differences, ToleranceFile& file) {
   SquareNorms squares;
-  for (std::size_t i = 0; i < pairs.size(); ++i) squares[pairs[i].reference->id] = differences[i].reference_square;
+  SquareErrors errors;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const TensorId& id = pairs[i].reference->id;
+    squares[id] = differences[i].reference_square;
+    if (id.kind == Kind::kParamAfter) errors[id] = differences[i].difference_square;
+  }
   const TermNorms terms = squares_of_terms(squares);
   std::map<ToleranceKey, double> widest;
   for (const TensorPair& pair : pairs) {
@@ -232,7 +253,10 @@ void widen_by_values(std::span<const TensorPair> pairs, std::span<const Differen
     const auto found = file.tensors.find({tensor.id.kind, tensor.id.name});
     if (found == file.tensors.end()) continue;
     double& widening = widest[found->first];
-    widening = std::max(widening, widening_of(tensor, squares, terms, found->second.floor));
+    const double norm = std::sqrt(squares.at(tensor.id));
+    widening = std::max(widening, tensor.id.kind == Kind::kBufferAfter && norm > 0
+                                      ? error_of_followed(tensor.id, errors) / norm
+                                      : widening_of(tensor, squares, terms, found->second.floor));
   }
   for (const auto& [key, own] : measure_own_norms(pairs, differences)) {
     if (file.tensors.contains(key)) widest[key] = own.norm;

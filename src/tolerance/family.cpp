@@ -41,7 +41,8 @@ constexpr std::size_t kFewTensors = 4;
 
 // An optimizer's step is not smooth (floors.cpp): a token that is routed elsewhere turns the sign of so many small
 // gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
-bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
+// So is what follows parameters, such as a moving average.
+bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter; }
 
 // The largest over micro-batches and iterations.
 struct Response {

@@ -182,7 +182,7 @@ double rounding_jump(const LogicalTensor& step, const Difference& difference, co
 
 double rounding_floor(Kind kind, Dtype stored, const EstimateOptions& options, std::int64_t terms) {
   // Nothing computes initial parameters: they may differ by a rounding step of the dtype they are stored in.
-  if (kind == Kind::kParam) return epsilon_of(stored);
+  if (kind == Kind::kParam || kind == Kind::kBuffer) return epsilon_of(stored);
   return rounding_of_sums(options.compute_dtype, options.margin, terms);
 }
 

@@ -43,6 +43,7 @@
 #include "workflow/page_facts.h"
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
+#include "workflow/resumed.h"
 #include "workflow/translated.h"
 
 namespace ttrace {
@@ -71,7 +72,10 @@ CheckRecord make_record(const CheckOptions& options, const Trace& reference, con
   CheckRecord check;
   check.reference_run = reference.run_id;
   check.candidate_run = candidate.run_id;
-  if (!options.iterations.empty()) {  // a check of others is another one
+  if (!options.candidate_iterations.empty()) {
+    check.candidate = fmt::format("iteration {}", fmt::join(options.candidate_iterations, ","));
+    check.candidate_run += ", " + check.candidate;
+  } else if (!options.iterations.empty()) {  // a check of others is another one
     check.candidate = fmt::format("iteration {}", fmt::join(options.iterations, ","));
     check.candidate_run += ", " + check.candidate;
   }
@@ -135,6 +139,9 @@ LoadedRuns read_and_align(const CheckOptions& options, Team& team) {
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
+  if (!options.reference_iterations.empty()) {
+    renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
+  }
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
   loaded.reference = align_whole(std::move(reference), of_reference, {}, options.threads);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
@@ -205,7 +212,9 @@ LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
-  if (!options.iterations.empty()) keep_iterations(reference, candidate, options.iterations);
+  for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
+    if (!iterations->empty()) keep_iterations(reference, candidate, *iterations);
+  }
   return loaded;
 }
 

@@ -23,6 +23,8 @@ struct CheckOptions {
   std::string tolerance_reference;  // what that was measured on, where `reference` is that run again; else empty
   std::string only;                 // pattern, or empty
   std::set<std::int32_t> iterations;  // to compare; none: all
+  // Of each side, where the candidate counts others than the reference: both, or none.
+  std::set<std::int32_t> reference_iterations, candidate_iterations;
   std::vector<Waiver> waivers;
   bool strict = false;
   bool checksums = true;          // verify those of the tensors that are compared

@@ -137,6 +137,18 @@ void visit_compared(Options& options, Visit&& visit) {
                .help = "Compare these iterations alone, as in 0,2,5-7",
                .in_localize = false},
         options.iterations);
+  visit(Option{.names = "--reference-iterations",
+               .type = "LIST",
+               .help = "Compare these iterations of the reference with those of --candidate-iterations, as of a run "
+                       "that was resumed",
+               .in_localize = false},
+        options.reference_iterations);
+  visit(Option{.names = "--candidate-iterations",
+               .type = "LIST",
+               .help = "The candidate's iterations that these are held against, one each",
+               .needs = "--reference-iterations",
+               .in_localize = false},
+        options.candidate_iterations);
 }
 
 // Says how strictly they are.

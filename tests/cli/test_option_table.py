@@ -19,6 +19,8 @@ OPTIONS = {
     "--accept-overrides": ["--accept-overrides"],
     "--only": ["--only", "layers.0.**"],
     "--iterations": ["--iterations", "0"],
+    "--reference-iterations": ["--reference-iterations", "0", "--candidate-iterations", "0"],
+    "--candidate-iterations": ["--reference-iterations", "0", "--candidate-iterations", "0"],
     "--strict": ["--strict"],
     "--no-checksums": ["--no-checksums"],
     "--allow-same-run": ["--allow-same-run"],

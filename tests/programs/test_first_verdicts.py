@@ -90,6 +90,11 @@ def answers(verdict):
         ("parts",),
         ("rehearsal",),
         ("rehearsal", "look"),
+        ("buffers", "codebook"),
+        ("buffers", "sums"),
+        ("buffers", "table"),
+        ("buffers", "average"),
+        ("buffers", "eval-norm"),
     ],
     ids="-".join,
 )
@@ -137,9 +142,32 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("averaged",), "scale"),
         (("sequence",), "gather"),
         (("sequence",), "scale"),
+        (("buffers", "codebook"), "no-all-reduce"),
+        (("buffers", "codebook"), "rank-0"),
+        (("buffers", "codebook"), "twice"),
+        (("buffers", "sums"), "no-all-reduce"),
+        (("buffers", "table"), "counts-twice"),
+        (("buffers", "average"), "decay"),
+        (("buffers", "average"), "decay-of-rank-1"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
 )
 def test_its_wrong_twin_is_different(first_verdict, program, mistake):
     verdict = first_verdict(*program, mistake=mistake)
     assert answers(verdict) == (DIFFERENT, "different"), verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake"),
+    [(("buffers", "normalized"), "no-all-reduce"), (("buffers", "average"), "forgotten")],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
+)
+def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, program, mistake):
+    verdict = first_verdict(*program, mistake=mistake)
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+
+
+def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
+    verdict = first_verdict("buffers", "codebook", mistake="no-all-reduce")
+    assert verdict.first == "2.codebook buffer_after", verdict
+    assert "never averaged" in verdict.text, verdict

@@ -28,8 +28,8 @@ export function placeOf(name: string): Place {
 // What an optimizer holds before its step has kinds of its own, which come with the initial parameters.
 const FORWARD = ["input", "output", "scalar"];
 const BACKWARD = ["grad_output", "grad_input"];
-const UPDATES = ["param_grad", "main_grad", "step_grad", "param_delta", "param_after"];
-export const KINDS = ["param", ...FORWARD, ...BACKWARD, ...UPDATES];
+const UPDATES = ["param_grad", "main_grad", "step_grad", "param_delta", "param_after", "buffer_after"];
+export const KINDS = ["param", "buffer", ...FORWARD, ...BACKWARD, ...UPDATES];
 
 export type Phase = "initial" | "forward" | "backward" | "updates";
 export const PHASES: Record<Phase, string> = {

@@ -36,6 +36,8 @@ Kind = Literal[
     "max_exp_avg_sq",
     "momentum_buffer",
     "step_grad",
+    "buffer",
+    "buffer_after",
 ]
 Placement = int | Literal["replicate", "partial"]  # an int: the dimension that the axis splits
 

@@ -27,6 +27,8 @@ Kind = Literal[
     "max_exp_avg_sq",  # the largest second moments so far (amsgrad)
     "momentum_buffer",  # the momentum of SGD before the step
     "step_grad",  # the gradient that the optimizer was given, where it is not main_grad times one number
+    "buffer",  # what a module keeps beside its parameters, before the iteration
+    "buffer_after",  # the same, or a model that no optimizer updates, as the next iteration sees it
 ]
 
 Pass = Literal[
@@ -84,8 +86,8 @@ Reason = Literal[
     # untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each
     # rank for itself
     "own-numbers",
-    # untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right
-    "unknown-loss-scale",
+    # untrusted: running statistics that each rank takes of its own samples, by the class of the module
+    "own-statistics",
 ]
 
 StatisticName = Literal[

@@ -7,6 +7,7 @@ What is recorded:
     compiled_functions.py   functions that torch.compile returns
     gradients.py            gradients of activations and parameters, the loss
     optimizers.py           main gradients, gradient norm, parameter deltas, parameters after the step
+    buffers.py              buffers, and models that no optimizer updates
     turns.py                ... by which optimizers: an iteration is a step of each
     steps.py                what optimizers step with: options, step count, clip factor, state
     step_facts.py           ... as they say it themselves

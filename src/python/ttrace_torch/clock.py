@@ -33,7 +33,7 @@ class Chunk:
     def __init__(self, number: int, root: torch.nn.Module):
         self.number = number
         self.root = root
-        self.base = _unwrapped(root)  # what the wrappers around it (DistributedDataParallel) hold
+        self.base = unwrapped(root)  # what the wrappers around it (DistributedDataParallel) hold
         self.names: dict[int, str | None] = {}  # id of a module -> its name; None for a wrapper
         self._data_parallel: set[str] = set()  # paths of wrappers around parts of the model
         # Classes of modules that are called in it and are no part of it, as of the registration that came last then. A
@@ -95,6 +95,12 @@ class Chunk:
             for path, parameter in self.base.named_parameters(remove_duplicate=False)
             if not adapters.any_says(Adapter.is_flattened, parameter)
         ]
+
+    def buffers(self) -> Iterator[tuple[str, torch.nn.Module, torch.Tensor | None]]:
+        """The name of each, the module that has it, and what it holds just now. A shared one comes with each name."""
+        for path, module in self.base.named_modules(remove_duplicate=False):
+            for name, buffer in module._buffers.items():
+                yield self._plain(f"{path}.{name}" if path else name), module, buffer
 
     def names_by_parameter(self) -> Iterator[tuple[torch.nn.Parameter, list[str]]]:
         names: dict[int, list[str]] = {}
@@ -227,7 +233,8 @@ class Clock:
         return next((chunk for chunk in self.chunks.values() if id(module) in chunk.names), None)
 
 
-def _unwrapped(root: torch.nn.Module) -> torch.nn.Module:
+def unwrapped(root: torch.nn.Module) -> torch.nn.Module:
+    """What the wrappers around a model hold."""
     while len(root._modules) == 1 and not any(p is not None for p in root._parameters.values()):
         ((name, child),) = root._modules.items()
         if name not in _OUTER_WRAPPED or child is None:

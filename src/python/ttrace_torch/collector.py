@@ -53,6 +53,9 @@ class Collector:
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
+        self.goes_on = True  # the program; false once it has ended
+        self.on_call_without_grad: list[Callable[[torch.nn.Module], None]] = []  # of a model, by the program itself
+        self.on_parameters_after: list[Callable[[], None]] = []  # called when those after the steps have been recorded
         # Set by optimizers.py: whether an iteration goes on after a step; at the end of one with a step, and of one
         # without.
         self.awaits_steps: Callable[[], bool] = lambda: False
@@ -163,6 +166,8 @@ class Collector:
         if self.is_recorded() and not self.clock.params_read:
             self.clock.params_read = True
             self.record_params_after()
+            for act in self.on_parameters_after:
+                act()
         if not begin_next:
             return
         for check in self.on_iteration_end:
@@ -245,6 +250,7 @@ class Collector:
             raise problems.CollectError(
                 "nothing was recorded; expected a call of a torch.nn.Module with gradients enabled"
             )
+        self.goes_on = False
         if self.clock.stepped:
             self.finish_iteration(begin_next=True)
         else:
@@ -267,6 +273,7 @@ class Collector:
         if self.clock.running and not self.clock.ever_stepped and self.is_recorded():
             self.warn("no optimizer step was seen: all that was recorded counts as iteration 0")
             self.clock.stepped = True
+        self.goes_on = False
         if self.clock.stepped:
             self.finish_iteration(begin_next=True)
         reached = self.clock.iteration  # iterations before this one are finished

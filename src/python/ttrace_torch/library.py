@@ -71,6 +71,8 @@ class Kind(_NamedNumber):
     MAX_EXP_AVG_SQ = 14
     MOMENTUM_BUFFER = 15
     STEP_GRAD = 16
+    BUFFER = 17
+    BUFFER_AFTER = 18
 
 
 _MICROBATCH_KINDS = (Kind.INPUT, Kind.OUTPUT, Kind.GRAD_OUTPUT, Kind.GRAD_INPUT, Kind.PARAM_GRAD, Kind.SCALAR)

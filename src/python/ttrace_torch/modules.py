@@ -215,6 +215,9 @@ class Modules:
             return None
         if not in_grad_mode:
             self.gaps.without_grad(module)
+            if has_parameters:
+                for act in collector.on_call_without_grad:
+                    act(module)
             return None
         recorded = collector.is_recorded()
         if not has_parameters:

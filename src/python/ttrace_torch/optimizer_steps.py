@@ -18,6 +18,8 @@ class StepFacts(NamedTuple):
     clip_factor: float | None
     master: str
     changed_after: bool
+    # Those that are others where the program goes on; None: it does not go on, or nobody knows.
+    options_after: tuple[tuple[str, float], ...] | None = None
 
 
 class OptimizerSteps:
@@ -63,6 +65,7 @@ class OptimizerSteps:
                 "master": facts.master or None,
                 "changed_after": facts.changed_after or None,
                 "options": dict(facts.options),
+                "options_after": None if facts.options_after is None else dict(facts.options_after),
             }
             steps.append({key: value for key, value in step.items() if value is not None})
         document = {"parameters": [list(names) for names in lists], "steps": steps}

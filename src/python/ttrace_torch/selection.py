@@ -16,7 +16,7 @@ from .config import Choice
 from .library import Kind, TensorId
 from .not_seen import ACTIVATIONS, NotSeen
 
-_OPTIMIZER_STATE = frozenset(kind for kind in Kind if kind >= Kind.MASTER)
+_OPTIMIZER_STATE = frozenset(kind for kind in Kind if Kind.MASTER <= kind <= Kind.STEP_GRAD)
 
 
 class Selection:

@@ -4,6 +4,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import adapters, checkpoints, compiled_functions, patches
 from .adapters import Adapter
+from .buffers import Buffers
 from .collector import Collector
 from .config import Config
 from .explicit import ExplicitRecording
@@ -28,6 +29,7 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
     gradients.install()
     optimizers = Optimizers(collector, gradients)
     optimizers.install()
+    Buffers(collector).install()
     collector.on_first_model += [
         gradients.install_adapters,
         optimizers.install_adapters,

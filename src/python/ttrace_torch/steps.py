@@ -42,6 +42,7 @@ class _Step:
 
     facts: StepFacts  # of `calls`, those that are counted
     master_after: int | torch.Tensor | None = None  # fingerprint
+    group: tuple[Any, dict[str, Any]] | None = None  # the optimizer, and the parameter group of its that has it
 
 
 @dataclass
@@ -156,6 +157,8 @@ class Steps:
         """At the end of a recorded iteration. `with_gradients`: parameters that have some, or got some."""
         iteration = self._collector.clock.iteration
         self._name_unstepped([each for each in with_gradients if (each.chunk, each.name) not in self._steps])
+        if self._collector.goes_on:
+            self._see_schedules()
         for (chunk, name), step in self._steps.items():
             if not self._collector.optimizer_steps.add(iteration, chunk, step.facts, name):
                 self._collector.warn("not recorded: optimizers' options of further steps, which are too many")
@@ -166,6 +169,17 @@ class Steps:
         self._known = (self._known | self._steps.keys()) - several - self._not_known
         self._known_until = iteration
         self._running, self._steps, self._recorded, self._not_known = [], {}, set(), set()
+
+    def _see_schedules(self) -> None:
+        """What they have made of the options, for the next step."""
+        now: dict[int, tuple[tuple[str, float], ...]] = {}  # by id of the group
+        for step in self._steps.values():
+            if step.group is not None:
+                optimizer, group = step.group
+                if id(group) not in now:
+                    now[id(group)] = options_of(optimizer, group)
+                changed = tuple(option for option in now[id(group)] if option not in step.facts.options)
+                step.facts = step.facts._replace(options_after=changed)
 
     def _knows(self, key: Key) -> bool:
         if self._collector.config.split:  # each iteration is a trace of its own
@@ -222,7 +236,7 @@ class Steps:
             self._not_known.add(key)
         options, factor = call.options[id(group)], call.factors.get(key)
         facts = StepFacts(class_name(call.optimizer), options, step, calls, factor, _master(trained), False)
-        return _Step(facts, master_after)
+        return _Step(facts, master_after, (call.optimizer, group))
 
     def _count(self, key: Key, step: _Step) -> None:
         before = self._steps.get(key)

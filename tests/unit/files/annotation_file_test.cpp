@@ -146,7 +146,7 @@ TEST_CASE("a file that says nothing says nothing") {
 TEST_CASE("what is wrong with a file is said with its line") {
   const std::string kinds =
       "input, output, grad_output, grad_input, param, param_grad, main_grad, param_delta, param_after, scalar, "
-      "master, exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step_grad";
+      "master, exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step_grad, buffer, buffer_after";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a: {tp_dim: 0\nb: 1", "gpt.yaml:2: end of map flow not found; expected YAML as in annotations/README.md"},
       {"\n\t- x", "gpt.yaml:2: illegal block entry; expected YAML as in annotations/README.md"},

@@ -380,8 +380,8 @@ TEST_SUITE("load") {
     constexpr auto kHuge = ~std::uint64_t{0};
     CHECK(index_error([](auto&, auto&) {}) == "");
     CHECK(index_error([](auto&, auto& r) { r.pass = 3; }) == row + "pass is out of range; expected 1 or 2");
-    CHECK(index_error([](auto&, auto& r) { r.kind = 0; }) == row + "kind is out of range; expected 1 to 16");
-    CHECK(index_error([](auto&, auto& r) { r.kind = 17; }) == row + "kind is out of range; expected 1 to 16");
+    CHECK(index_error([](auto&, auto& r) { r.kind = 0; }) == row + "kind is out of range; expected 1 to 18");
+    CHECK(index_error([](auto&, auto& r) { r.kind = 19; }) == row + "kind is out of range; expected 1 to 18");
     CHECK(index_error([](auto&, auto& r) { r.dtype = 13; }) == row + "dtype is out of range; expected 1 to 12");
     CHECK(index_error([](auto&, auto& r) { r.iteration = -1; }) == row + "iteration is negative; expected 0 or more");
     CHECK(index_error([](auto&, auto& r) { r.microbatch = -2; }) ==

@@ -1,0 +1,153 @@
+"""What a program keeps beside the parameters that its optimizers update, before an iteration and as the next one sees
+it: buffers of the models, and models that no optimizer updates.
+
+Buffers, persistent or not, are recorded where parameters are: before the first call of a chunk, and when the program
+goes on after its steps. What has not changed shares its bytes in the file.
+
+Teachers and moving averages of the weights are modules of their own. Looked at are those that the program calls without
+gradients, and those whose parameters have the names and shapes of a model's, called or not. Of one of which the
+iteration has changed anything, all is recorded after it, under the name of its class: no copy is kept to see what
+changed, only numbers that tell."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import torch
+
+from .clock import Chunk, unwrapped
+from .collector import Collector
+from .library import Kind
+from .step_facts import class_name, differing, fingerprint
+from .tensors import is_capturing, is_dtensor, local_part
+
+Fingerprints = dict[str, "int | torch.Tensor | None"]  # by name
+
+
+class Buffers:
+    def __init__(self, collector: Collector):
+        self._collector = collector
+        self._others: list[weakref.ref[torch.nn.Module]] = []  # modules that are no chunks, in the order of their names
+        self._looked_in = -1  # the iteration that they were looked for in
+        self._before: dict[int, Fingerprints] = {}  # by id of the module, in this iteration
+
+    def install(self) -> None:
+        self._collector.on_first_call.append(self._begin_chunk)
+        self._collector.on_call_without_grad.append(self._know)
+        self._collector.on_parameters_after.append(self._record_after)
+
+    def _begin_chunk(self, chunk: Chunk) -> None:
+        if self._looked_in != self._collector.clock.iteration:
+            self._looked_in = self._collector.clock.iteration
+            self._before = {}
+            self._find_copies(chunk)
+            for other in self._living():
+                self._before[id(other)] = self._fingerprints(other)
+        self._record(Kind.BUFFER, chunk)
+
+    def _record_after(self) -> None:
+        for chunk in self._collector.clock.chunks.values():
+            if chunk.microbatches:
+                self._record(Kind.BUFFER_AFTER, chunk)
+        self._record_others()
+
+    def _record(self, kind: Kind, chunk: Chunk) -> None:
+        for name, owner, buffer in chunk.buffers():
+            self._record_one(kind, chunk.number, name, owner, buffer)
+
+    def _record_one(
+        self, kind: Kind, chunk: int, name: str, owner: torch.nn.Module, tensor: torch.Tensor | None
+    ) -> None:
+        value = _readable(tensor)
+        if value is not None:
+            tensor_id = self._collector.clock.parameter_id(chunk, kind, name)
+            self._collector.record(tensor_id, value, module_class=class_name(owner))
+
+    # Models that no optimizer updates.
+
+    def _know(self, module: torch.nn.Module) -> None:
+        """Of one that the program calls without gradients."""
+        if not self._collector.is_recorded():
+            return
+        model = unwrapped(module)
+        if all(other is not model for other in self._living()):
+            self._others.append(weakref.ref(model))
+        if self._looked_in == self._collector.clock.iteration and id(model) not in self._before:
+            self._before[id(model)] = self._fingerprints(model)
+
+    def _find_copies(self, chunk: Chunk) -> None:
+        shapes, classes = _shapes(chunk.base), _subclasses(torch.nn.Module)
+        for module in [each for each in gc.get_objects() if type(each) in classes]:
+            if id(module) in chunk.names or "_parameters" not in module.__dict__:  # it is being made
+                continue
+            model = unwrapped(module)
+            if id(model) not in chunk.names and _shapes(model) == shapes:
+                self._know(model)
+
+    def _living(self) -> list[torch.nn.Module]:
+        self._others = [other for other in self._others if other() is not None]
+        return [other() for other in self._others]
+
+    def _fingerprints(self, model: torch.nn.Module) -> Fingerprints:
+        if is_capturing():
+            return {}
+        library = self._collector.config.library
+        return {
+            name: fingerprint(tensor, library) for name, _, tensor in _state(model) if _readable(tensor) is not None
+        }
+
+    def _record_others(self) -> None:
+        of_chunks = {
+            id(tensor)
+            for chunk in self._collector.clock.chunks.values()
+            for module in chunk.base.modules()
+            for tensor in (*module._parameters.values(), *module._buffers.values())
+        }
+        names: dict[str, int] = {}
+        for model in self._living():
+            before, now = self._before.get(id(model)), self._fingerprints(model)
+            if before is None or not differing((name, before.get(name), value) for name, value in now.items()):
+                continue
+            own = [each for each in _state(model) if id(each[2]) not in of_chunks]
+            title = type(model).__name__
+            names[title] = names.get(title, 0) + 1
+            title += str(names[title] - 1) if names[title] > 1 else ""
+            for name, owner, tensor in own:
+                self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
+
+
+def _subclasses(base: type) -> set[type]:
+    """With itself. To ask each object of a process whether it is an instance takes long."""
+    found = {base}
+    for each in base.__subclasses__():
+        if each not in found:
+            found |= _subclasses(each)
+    return found
+
+
+def _shapes(model: torch.nn.Module) -> dict[str, torch.Size] | None:
+    """Of its parameters, by name; None where it has none, or some have no values yet."""
+    found = dict(model.named_parameters(remove_duplicate=False))
+    if not found or any(torch.nn.parameter.is_lazy(parameter) for parameter in found.values()):
+        return None
+    return {name: parameter.shape for name, parameter in found.items()}
+
+
+def _state(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, torch.Tensor]]:
+    """Names of its parameters and buffers, the modules that have them, and the tensors."""
+    for path, module in model.named_modules():
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                yield f"{path}.{name}" if path else name, module, tensor
+
+
+def _readable(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The tensor as a trace can hold it, complex numbers as pairs of real ones; None where it has no values to read."""
+    if tensor is None or torch.nn.parameter.is_lazy(tensor) or is_capturing():
+        return None
+    plain = local_part(tensor)
+    if plain.layout is not torch.strided or plain.is_meta or plain.numel() == 0:
+        return None
+    if plain.is_complex():
+        return None if is_dtensor(tensor) else torch.view_as_real(plain.detach().resolve_conj())
+    return tensor.detach()

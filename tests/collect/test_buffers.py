@@ -1,0 +1,97 @@
+"""What a program keeps beside the parameters that its optimizers update."""
+
+import json
+
+import pytest
+from conftest import TTRACE, ranks, run
+from rank_file import RankFile
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
+PROGRAM = """
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("table", torch.arange(64.0), persistent=False)
+        self.register_buffer("turns", torch.polar(torch.ones(2), torch.ones(2)))
+        self.register_buffer("none", None)
+    def forward(self, x):
+        self.mean.lerp_(x.mean(0).detach(), 0.5)
+        return x - self.mean
+model = nn.Sequential(nn.Linear(4, 4), Norm())
+frozen, average = copy.deepcopy(model), copy.deepcopy(model)
+teacher = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    x = torch.randn(8, 4)
+    with torch.no_grad():
+        target = frozen(x) + teacher(x)
+    (model(x) - target).square().mean().backward()
+    optimizer.step()
+    for mine, other in zip(average.parameters(), model.parameters()):
+        mine.data.lerp_(other.data, 0.1)
+    teacher.weight.data.mul_(0.9)
+"""
+
+
+@pytest.fixture(scope="module")
+def trace(warm_programs, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("buffers")
+    (directory / "program.py").write_text(PROGRAM)
+    collected = run([TTRACE, "collect", "-o", directory / "trace", "--", *ranks(1, directory / "program.py")])
+    assert collected.returncode == 0, collected.stderr
+    return RankFile(directory / "trace" / "rank-00000.h5")
+
+
+def test_buffers_are_recorded_before_and_after_an_iteration(trace):
+    own = ["1.mean", "1.table", "1.turns"]
+    assert trace.names("buffer") == own
+    assert [name for name in trace.names("buffer_after") if name in own] == own
+    before, after = (trace.tensors[kind, "1.mean", -1] for kind in ("buffer", "buffer_after"))
+    assert not before.any() and after.any()
+    assert trace.tensors["buffer", "1.turns", -1].shape == (2, 2)  # complex numbers as pairs of real ones
+
+
+def test_models_that_no_optimizer_updates_are_recorded_where_the_iteration_has_changed_them(trace):
+    after = set(trace.names("buffer_after"))
+    assert {"Sequential.0.weight", "Sequential.0.bias", "Linear.weight", "Linear.bias"} <= after
+    changed = trace.tensors["buffer_after", "Sequential.0.weight", -1] - trace.tensors["param", "0.weight", -1]
+    assert abs(changed - 0.1 * trace.tensors["param_delta", "0.weight", -1]).max() < 1e-6
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """checked(candidate's program) -> the JSON report of its check against PROGRAM"""
+    directory = tmp_path_factory.mktemp("schedules")
+
+    def collect(name, text):
+        (directory / f"{name}.py").write_text(text)
+        collected = run([TTRACE, "collect", "-o", directory / name, "--", *ranks(1, directory / f"{name}.py")])
+        assert collected.returncode == 0, collected.stderr
+        return directory / name
+
+    def checked(text):
+        schedule = "schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)\nfor _"
+        stepped = "optimizer.step()\n    schedule.step()"
+        reference = PROGRAM.replace("for _", schedule, 1).replace("optimizer.step()", stepped)
+        paths = collect("reference", reference), collect("candidate", reference.replace("schedule.step()", text))
+        report = directory / "report.json"
+        options = ["-t", "default", "--allow-same-run", "--json", report]
+        run([TTRACE, "check", "--reference", paths[0], "--candidate", paths[1], *options])
+        return json.loads(report.read_text())
+
+    return checked
+
+
+def test_a_schedule_that_is_stepped_twice_shows_in_the_first_iteration(checked):
+    report = checked("schedule.step(); schedule.step()")
+    assert report["verdict"] == "different"
+    first = report["first_wrong"]
+    assert (first["kind"], first["reason"]) == ("param_delta", "options-differ")
+    assert "for the next step lr 0.081, reference 0.09" in json.dumps(report)

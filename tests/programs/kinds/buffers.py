@@ -1,0 +1,82 @@
+"""What a model keeps beside its parameters: a codebook that follows the samples, running statistics that are shared, a
+table, a mask, a count; and a moving average of the weights, which no optimizer updates."""
+
+import copy
+import sys
+
+from job import MISTAKE, RANK, RANKS, ddp, dist, nn, own, scaled, step, torch
+
+kind = sys.argv[1]
+
+
+def mean_over_ranks(tensor):
+    if RANKS > 1 and MISTAKE == "rank-0":
+        dist.broadcast(tensor, 0)
+    elif RANKS > 1 and MISTAKE != "no-all-reduce":
+        dist.all_reduce(tensor)
+        tensor /= RANKS
+    return tensor
+
+
+class Quantizer(nn.Module):
+    """A codebook that moves towards what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codebook", torch.randn(8, 32))
+        self.register_buffer("used", torch.zeros(8))
+
+    def forward(self, x):
+        chosen = nn.functional.one_hot(torch.cdist(x, self.codebook).argmin(1), 8).float()
+        result = x + (chosen @ self.codebook - x).detach()
+        if self.training:
+            with torch.no_grad():
+                towards = mean_over_ranks(chosen.T @ x / len(x))
+                if kind == "normalized":  # what ranks have of their own samples is no term of the whole
+                    towards = nn.functional.normalize(towards)
+                self.codebook += (0.2 if MISTAKE == "twice" else 0.1) * (towards - self.codebook)
+                if kind == "sums":
+                    own_use = chosen.sum(0)
+                    if RANKS > 1 and MISTAKE != "no-all-reduce":
+                        dist.all_reduce(own_use)
+                    self.used += own_use
+        return result
+
+
+class Positions(nn.Module):
+    """A table and a mask, which nothing changes, and a count of calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("inv_freq", 1 / 100 ** (torch.arange(0, 32, 2) / 32), persistent=False)
+        self.register_buffer("turns", torch.polar(torch.ones(16), self.inv_freq), persistent=False)
+        self.register_buffer("mask", torch.ones(32, 32, dtype=torch.bool).tril())
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("first_row", torch.tensor(RANK * 8 // RANKS))  # which each rank has for itself
+
+    def forward(self, x):
+        self.calls += 2 if MISTAKE == "counts-twice" else 1
+        angles = torch.cat([self.inv_freq, self.inv_freq])
+        return x * angles.cos() @ self.mask.float()
+
+
+layers = {
+    "codebook": [Quantizer()],
+    "normalized": [Quantizer()],
+    "sums": [Quantizer()],
+    "table": [Positions()],
+    "average": [],
+    "eval-norm": [nn.BatchNorm1d(32).eval()],
+}
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), *layers[kind], nn.Linear(32, 4))
+if kind == "eval-norm":
+    model[2].train(False)
+average = copy.deepcopy(model).requires_grad_(False) if kind == "average" else None
+net, optimizer = ddp(model), torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    x, labels = torch.randn(8, 16), torch.randint(4, (8,))
+    step(optimizer, scaled(nn.functional.cross_entropy(net(own(x)), own(labels))))
+    if average is not None and MISTAKE != "forgotten":
+        decay = 0.5 if MISTAKE == "decay" or (MISTAKE == "decay-of-rank-1" and RANK == 1) else 0.9
+        for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
+            mean.lerp_(parameter.detach(), 1 - decay)
