@@ -17,6 +17,7 @@ SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
 
 # What only their authors know: how the ranks are arranged.
 AXES = {"by_hand": ["--axes", "tp=2"], "averaged": ["--axes", "dp=2"], "sequence": ["--axes", "cp=2"]}
+ITERATIONS = {"accumulated": ["--iterations", "1"]}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,7 +60,8 @@ def first_verdict(tmp_path_factory):
             if ranks > 1:
                 command = python(launch.__file__, str(ranks), HERE / "kinds" / f"{path}.py", *arguments)
             axes = AXES.get(path, []) if ranks > 1 else []
-            process = run(TTRACE, "collect", "-o", trace, *axes, "--", *command, mistake=mistake)
+            options = [*axes, *ITERATIONS.get(path, [])]
+            process = run(TTRACE, "collect", "-o", trace, *options, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace
 
@@ -95,6 +97,7 @@ def answers(verdict):
         ("buffers", "table"),
         ("buffers", "average"),
         ("buffers", "eval-norm"),
+        ("accumulated",),
     ],
     ids="-".join,
 )
@@ -171,3 +174,8 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     verdict = first_verdict("buffers", "codebook", mistake="no-all-reduce")
     assert verdict.first == "2.codebook buffer_after", verdict
     assert "never averaged" in verdict.text, verdict
+def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict):
+    verdict = first_verdict("accumulated", mistake="backward")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert "first missing tensor: loss scalar, iteration 1, micro-batch 0" in verdict.text, verdict
+    assert "left out" not in verdict.text, verdict

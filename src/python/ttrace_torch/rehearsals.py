@@ -20,9 +20,11 @@ class Rehearsals:
         for chunk in chunks:
             if chunk.trains:
                 self._chunks.discard(chunk.number)
-                self._microbatches |= {
-                    (microbatch.iteration, chunk.number, microbatch.number) for microbatch in _before_training(chunk)
-                }
+                # A step ends an iteration. After one, a micro-batch without a backward is a mistake that is to be seen.
+                if clock.iteration == 0:
+                    self._microbatches |= {
+                        (0, chunk.number, microbatch.number) for microbatch in _before_training(chunk)
+                    }
             elif any(other.trains and id(chunk.base) in other.names for other in chunks):
                 self._chunks.add(chunk.number)
 
