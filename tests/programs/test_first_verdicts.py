@@ -174,6 +174,8 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     verdict = first_verdict("buffers", "codebook", mistake="no-all-reduce")
     assert verdict.first == "2.codebook buffer_after", verdict
     assert "never averaged" in verdict.text, verdict
+
+
 def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict):
     verdict = first_verdict("accumulated", mistake="backward")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
