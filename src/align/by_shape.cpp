@@ -101,10 +101,12 @@ std::optional<std::vector<Parts>> parts_of(const TensorPlacement& placement, std
   return parts;
 }
 
+using Dimensions = std::vector<std::size_t>;
+
 // Tells for each dimension whether the placement explains the sizes that the shards have in it; nothing where the
-// shards have another number of dimensions than the reference.
+// shards have another number of dimensions than the reference. Inputs explain those that are `cut`.
 std::optional<std::vector<bool>> explained_dimensions(const Group& group, const Shape& reference,
-                                                      const TensorPlacement& placement) {
+                                                      const TensorPlacement& placement, const Dimensions& cut = {}) {
   auto parts = parts_of(placement, reference.size());
   if (!parts) return std::nullopt;
   std::vector<bool> explained(reference.size(), true);
@@ -126,11 +128,13 @@ std::optional<std::vector<bool>> explained_dimensions(const Group& group, const 
     for (const std::int64_t size : split.sizes) sum += size >= 0 ? size : *known;
     if (sum != reference[d]) explained[d] = false;
   }
+  for (const std::size_t d : cut) explained[d] = true;
   return explained;
 }
 
-bool explains(const Group& group, const Shape& reference, const TensorPlacement& placement) {
-  const auto explained = explained_dimensions(group, reference, placement);
+bool explains(const Group& group, const Shape& reference, const TensorPlacement& placement,
+              const Dimensions& cut = {}) {
+  const auto explained = explained_dimensions(group, reference, placement, cut);
   return explained && std::find(explained->begin(), explained->end(), false) == explained->end();
 }
 
@@ -218,11 +222,28 @@ class ShapePlacer {
     return ttrace::placed(*subject.given, subject.open, assignment, find_layout(said.empty() ? "contiguous" : said));
   }
 
+  // The dimensions in which each rank's part is as long as the inputs that it padded to the longest of its own samples.
+  Dimensions cut_dimensions(const Group& group, const Shape& reference) const {
+    const Microbatches& microbatches = grouping_.microbatches;
+    Dimensions cut;
+    if (microbatches.samples.lengths.empty()) return cut;
+    for (std::size_t d = 0; d < reference.size(); ++d) {
+      std::vector<std::int64_t> own(static_cast<std::size_t>(microbatches.ranks), -1);
+      for (const Shard& shard : group.shards) {
+        if (shard.entry->sketch != nullptr || shard.entry->shape.size() != reference.size()) return {};
+        own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches))] = shard.entry->shape[d];
+      }
+      if (microbatches.samples.are_own_lengths(group.id, reference[d], own)) cut.push_back(d);
+    }
+    return cut;
+  }
+
   void find_candidates(Subject& subject) const {
     if (subject.known.empty()) return;
     std::set<int> dims;
     for (const auto& [group, reference] : subject.known) {
-      const auto explained = explained_dimensions(*group, *reference, *subject.given);
+      const auto explained =
+          explained_dimensions(*group, *reference, *subject.given, cut_dimensions(*group, *reference));
       if (!explained) return;
       for (std::size_t d = 0; d < explained->size(); ++d) {
         if (!(*explained)[d]) dims.insert(static_cast<int>(d));
@@ -231,8 +252,9 @@ class ShapePlacer {
     const std::vector<int> split(dims.begin(), dims.end());
     for_each_assignment(subject.open.size(), split, [&](const Assignment& assignment) {
       const TensorPlacement placement = placed(subject, assignment);
-      const bool fits = std::all_of(subject.known.begin(), subject.known.end(),
-                                    [&](const auto& item) { return explains(*item.first, *item.second, placement); });
+      const bool fits = std::all_of(subject.known.begin(), subject.known.end(), [&](const auto& item) {
+        return explains(*item.first, *item.second, placement, cut_dimensions(*item.first, *item.second));
+      });
       if (fits) subject.candidates.push_back(assignment);
     });
     if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
@@ -387,6 +409,7 @@ class ShapePlacer {
   struct TensorSamples {
     const Samples* samples = nullptr;  // null: no input tells it, or a rule says it
     bool one_each = false;             // each element of the dimension is a sample; else the rows of one lie together
+    Dimensions cut = {};               // as in TensorPlacement
     friend auto operator<=>(const TensorSamples&, const TensorSamples&) = default;
   };
 
@@ -397,7 +420,8 @@ class ShapePlacer {
     if (reference == nullptr || static_cast<std::size_t>(*dim) >= reference->size()) return {};
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
     const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
-    return {samples, samples != nullptr && std::ssize(*samples) == extent};
+    const bool one_each = samples != nullptr && std::ssize(*samples) == extent;
+    return {samples, one_each, one_each ? cut_dimensions(group, *reference) : Dimensions{}};
   }
 
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
@@ -431,6 +455,7 @@ class ShapePlacer {
       return use.deduced && is_slice_axis(use.axis) && use.placement == Placement::kShard;
     });
     if (samples.samples != nullptr && !are_contiguous(*samples.samples)) outermost->split.samples = *samples.samples;
+    placement.cut = samples.cut;
     placement.doubt = doubt_about(subject, kind);
     placement.guessed = is_guess(subject, kind, assignment, samples);
     for (std::size_t i = 0; i < subject.open.size(); ++i) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "align/holders.h"
+#include "align/token_rows.h"
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/lookup.h"
@@ -179,6 +180,16 @@ TensorPair keep(std::pair<LogicalTensor, LogicalTensor> made, Matching& matching
   return {kept, candidate.get()};
 }
 
+// Leaves out of the reference's tensor what the candidate's ranks have not: the padding behind the longest of their own
+// samples.
+TensorPair without_cut_padding(const TensorPair& pair, Matching& matching) {
+  const bool is_cut = pair.reference != nullptr && pair.candidate->kept != nullptr;
+  if (!is_cut || !has_whole_shape(*pair.reference, *pair.candidate->kept)) return pair;
+  const auto& reference = matching.common_rows.emplace_back(
+      std::make_shared<const LogicalTensor>(cut_like(*pair.reference, *pair.candidate->kept)));
+  return {reference.get(), pair.candidate};
+}
+
 // Reduces a pair of tensors of routed tokens to the rows that both hold, less the tokens that a router anywhere in the
 // model sent elsewhere: such a token has another value from there on. `reroutes` report it.
 TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
@@ -305,7 +316,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
                      const RecordedChoices& choices, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
-    const TensorPair pair{counterpart(reference, id), &tensor};
+    const TensorPair pair = without_cut_padding({counterpart(reference, id), &tensor}, matching);
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
       ++matching.waived;
     } else if (pair.reference == nullptr) {

@@ -81,7 +81,7 @@ def answers(verdict):
 
 @pytest.mark.parametrize(
     "program",
-    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",)],
+    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",), ("padded",)],
     ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
@@ -94,7 +94,6 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
     [
         (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
-        (("padded",), "a line of the annotations says so"),
         (("by_hand",), "a line of the annotations says so"),
         (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
@@ -121,6 +120,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("two_models",), "scale"),
         (("parts",), "scale"),
         (("padded",), "scale"),
+        (("padded",), "truncated"),
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),
         (("averaged",), "scale"),
