@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <compare>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "base/axis_names.h"
 #include "base/describe.h"
 #include "base/lookup.h"
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {
@@ -260,11 +262,36 @@ class ShapePlacer {
     if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
   }
 
-  // True where all ranks that would hold the same part hold the same bits. Along an axis of slices a gradient's ranks
+  // The shape that all shards have from their start on, where some go on in dimensions that are cut; else nothing.
+  std::optional<Shape> common_front(const Group& group) const {
+    const Shape* reference = layout_.reference == nullptr ? nullptr : reference_shape(layout_, group.id);
+    if (reference == nullptr || cut_dimensions(group, *reference).empty()) return std::nullopt;
+    Shape common = *reference;
+    for (const Shard& shard : group.shards) {
+      for (std::size_t d = 0; d < common.size(); ++d) common[d] = std::min(common[d], shard.entry->shape[d]);
+    }
+    return common;
+  }
+
+  static std::uint64_t checksum_of_front(const Shard& shard, const Shape& front) {
+    const std::byte* data = shard.holder->trace->bytes_of(*shard.entry);
+    const Shape strides = row_major_strides(shard.entry->shape);
+    const std::size_t size = size_of(shard.entry->dtype);
+    std::uint64_t checksum = 0;
+    for (std::int64_t i = 0; i < element_count(front); ++i) {
+      const Shape index = index_at(i, front);
+      const std::int64_t at = std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
+      checksum = XXH3_64bits_withSeed(data + at * static_cast<std::int64_t>(size), size, checksum);
+    }
+    return checksum;
+  }
+
+  // True where all ranks that would hold the same part hold the same bits, as far as each has it. Along an axis of slices a gradient's ranks
   // hold terms.
   bool copies_are_equal(const Subject& subject, const Assignment& assignment) const {
     const TensorPlacement placement = placed(subject, assignment);
     for (const Group* group : subject.groups) {
+      const auto common = common_front(*group);
       std::map<std::vector<std::int64_t>, std::uint64_t> checksums;
       for (const Shard& shard : group->shards) {
         std::vector<std::int64_t> part = {shard.occurrence.stage, static_cast<std::int64_t>(shard.occurrence.name),
@@ -277,8 +304,9 @@ class ShapePlacer {
             part.push_back(coordinate_on(*shard.holder, subject.open[i].axis));
           }
         }
-        const auto [known, is_new] = checksums.emplace(std::move(part), shard.entry->checksum);
-        if (!is_new && known->second != shard.entry->checksum) return false;
+        const std::uint64_t checksum = common ? checksum_of_front(shard, *common) : shard.entry->checksum;
+        const auto [known, is_new] = checksums.emplace(std::move(part), checksum);
+        if (!is_new && known->second != checksum) return false;
       }
     }
     return true;
@@ -405,6 +433,10 @@ class ShapePlacer {
     return *dims.begin();
   }
 
+  static bool splits_nothing(const Assignment& assignment) {
+    return std::all_of(assignment.begin(), assignment.end(), [](int dim) { return dim < 0; });
+  }
+
   // The order of the samples in a tensor, as inputs tell it.
   struct TensorSamples {
     const Samples* samples = nullptr;  // null: no input tells it, or a rule says it
@@ -414,10 +446,12 @@ class ShapePlacer {
   };
 
   TensorSamples samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
-    const auto dim = sliced_dimension(subject, assignment);
-    if (!dim || !grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
+    if (!grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
     const Shape* reference = reference_shape(layout_, group.id);
-    if (reference == nullptr || static_cast<std::size_t>(*dim) >= reference->size()) return {};
+    if (reference == nullptr) return {};
+    if (splits_nothing(assignment)) return {nullptr, false, cut_dimensions(group, *reference)};
+    const auto dim = sliced_dimension(subject, assignment);
+    if (!dim || static_cast<std::size_t>(*dim) >= reference->size()) return {};
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
     const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
     const bool one_each = samples != nullptr && std::ssize(*samples) == extent;
@@ -432,7 +466,7 @@ class ShapePlacer {
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
     if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
-    const bool splits = std::any_of(assignment.begin(), assignment.end(), [](int dim) { return dim >= 0; });
+    const bool splits = !splits_nothing(assignment);
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
     const bool is_of_microbatch = subject.groups[0]->id.microbatch >= 0;
     if (!splits && is_one_value) return is_of_microbatch && !copies_are_equal(subject, assignment);

@@ -128,6 +128,17 @@ void note_padding(const Microbatches& microbatches, const RankTable& table, std:
       describe_axes(microbatches, table), of, of == 1 ? "" : "es", first));
 }
 
+// Notes inputs that count within what the rank was given.
+void note_numbers_anew(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  std::set<std::string> names;
+  for (const TensorId& id : microbatches.samples.begin_anew) names.insert(printable(id.name));
+  if (names.empty()) return;
+  notes.push_back(fmt::format(
+      "the numbers in these inputs begin anew on each of the ranks along {}: they are the reference's less "
+      "one number on each, and are not compared, while what is computed with them is: {}",
+      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of_pipeline(const Grouping& grouping, const RankTable& ranks,
@@ -162,6 +173,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   note_unused_patterns(annotations.said, grouping, notes);
   note_order(grouping.microbatches, ranks, notes);
   note_padding(grouping.microbatches, ranks, notes);
+  note_numbers_anew(grouping.microbatches, ranks, notes);
   note_deduced(alignment, notes);
   note_batch_axes(alignment, grouping.microbatches, ranks, notes);
   note_unmatched_tensors(grouping, alignment, notes);

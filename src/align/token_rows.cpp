@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "align/pieces.h"
@@ -91,6 +92,35 @@ LogicalTensor with_column(const LogicalTensor& tensor) {
   return column;
 }
 
+// Exchanges the numbers of two of the copies, or of two of the terms.
+void exchange(std::vector<Piece>& pieces, std::int32_t Piece::* number, std::int32_t other) {
+  for (Piece& piece : pieces) {
+    if (piece.*number == 0) {
+      piece.*number = other;
+    } else if (piece.*number == other) {
+      piece.*number = 0;
+    }
+  }
+}
+
+// The tensor with a copy, and a term, as the first that fills more of it than the others.
+LogicalTensor with_fullest_first(const LogicalTensor& tensor) {
+  LogicalTensor result = tensor;
+  result.pieces = [make = tensor.pieces] {
+    std::vector<Piece> pieces = make();
+    for (std::int32_t Piece::* number : {&Piece::term, &Piece::replica}) {
+      std::map<std::int32_t, std::int64_t> elements;
+      for (const Piece& piece : pieces) elements[piece.*number] += element_count(piece.logical.size);
+      const auto fullest = std::max_element(elements.begin(), elements.end(),
+                                            [](const auto& a, const auto& b) { return a.second < b.second; });
+      exchange(pieces, number, fullest->first);
+    }
+    sort_pieces(pieces);
+    return pieces;
+  };
+  return result;
+}
+
 // The tokens of a tensor [.., columns] that no piece holds.
 std::vector<std::int64_t> tokens_held_by_none(const LogicalTensor& tensor) {
   const Shape tokens(tensor.shape.begin(), tensor.shape.end() - 1), strides = row_major_strides(tokens);
@@ -116,7 +146,8 @@ std::vector<std::int64_t> tokens_held_by_none(const LogicalTensor& tensor) {
 LogicalTensor without_cut(const LogicalTensor& tensor, const std::vector<std::size_t>& cut) {
   const bool in_last = std::find(cut.begin(), cut.end(), tensor.shape.size() - 1) != cut.end();
   const LogicalTensor rows = in_last ? with_column(tensor) : tensor;
-  return with_changed_rows(rows, {std::make_shared<const std::vector<std::int64_t>>(tokens_held_by_none(rows))});
+  auto dropped = std::make_shared<const std::vector<std::int64_t>>(tokens_held_by_none(rows));
+  return dropped->empty() ? with_fullest_first(tensor) : with_changed_rows(rows, {std::move(dropped)});
 }
 
 LogicalTensor cut_like(const LogicalTensor& tensor, const KeptTokens& kept) {

@@ -23,7 +23,7 @@ struct RowChange {
 LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& change);
 
 // Returns `tensor` without the elements whose index in one of the dimensions `cut` lies behind what any rank holds, with
-// its tokens counted in the dimensions up to the last of `cut`. No element may be held elsewhere in part.
+// its tokens counted in the dimensions up to the last of `cut`. Where some rank holds all, it stays as it is.
 LogicalTensor without_cut(const LogicalTensor& tensor, const std::vector<std::size_t>& cut);
 
 // Returns `tensor`, which is whole, without the tokens that another one of its shape lacks.

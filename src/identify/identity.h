@@ -91,7 +91,7 @@ struct Grouping {
   std::map<const RecordedMapping*, TensorPlacement> recorded;          // by the mapping that the program recorded
   std::deque<TensorPlacement> by_shape;                                // of groups about which the shapes say more
   std::vector<RowShard> rows;                                          // tensors of routed tokens
-  std::set<TensorId> local;                                            // tensors that a rule declares local
+  std::set<TensorId> local;  // tensors that a rule, or what they hold, calls local
   NotSeenTensors not_seen;
   Pipeline pipeline;
   Experts experts;

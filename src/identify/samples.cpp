@@ -1,6 +1,7 @@
 #include "identify/samples.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -179,15 +180,70 @@ std::optional<Samples> order_of_padded(const std::byte* reference, const Hashes&
   return std::nullopt;
 }
 
-std::optional<Telling> telling_of(const SlicedInput& input) {
-  const LogicalTensor& reference = *input.reference;
-  const std::vector<Piece> pieces = reference.pieces();
-  // Copies of the whole; a reference whose inputs are split themselves is not looked at.
+// The reference's elements, row-major. Null where its inputs are split themselves, which is not looked at.
+const std::byte* elements_of(const LogicalTensor& reference) {
+  if (reference.sketched) return nullptr;
+  const std::vector<Piece> pieces = reference.pieces();  // copies of the whole
   const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(reference.shape) &&
                         pieces[0].strides == row_major_strides(reference.shape);
-  if (!is_whole || reference.sketched) return std::nullopt;
-  const std::byte* first =
-      pieces[0].elements() + pieces[0].offset * static_cast<std::int64_t>(size_of(reference.dtype));
+  if (!is_whole) return nullptr;
+  return pieces[0].elements() + pieces[0].offset * static_cast<std::int64_t>(size_of(reference.dtype));
+}
+
+std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype) {
+  if (dtype == Dtype::kInt32) {
+    std::int32_t narrow = 0;
+    std::memcpy(&narrow, data + index * 4, 4);
+    return narrow;
+  }
+  std::int64_t wide = 0;
+  std::memcpy(&wide, data + index * 8, 8);
+  return wide;
+}
+
+// What the rank's part is less than the stretch of the reference that begins at `start`; nothing where that is not one
+// number.
+std::optional<std::int64_t> offset_of(const std::byte* whole, const Shape& shape, const std::byte* own,
+                                      const Entry& part, std::size_t dim, std::int64_t start) {
+  const Shape strides = row_major_strides(shape);
+  std::optional<std::int64_t> offset;
+  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+    const Shape index = index_at(i, part.shape);
+    std::int64_t there = start * strides[dim];
+    for (std::size_t d = 0; d < index.size(); ++d) there += index[d] * strides[d];
+    const std::int64_t less = integer_at(whole, there, part.dtype) - integer_at(own, i, part.dtype);
+    if (offset && *offset != less) return std::nullopt;
+    offset = less;
+  }
+  return offset;
+}
+
+// True where the numbers of each rank begin anew: the first rank has the reference's, and each further one these less
+// the same number, which never falls.
+bool begins_anew(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  const std::byte* whole = elements_of(reference);
+  if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
+  std::int64_t start = 0, last = 0;
+  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
+    const Entry* part = input.parts[rank];
+    if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return false;
+    Shape shape = part->shape;
+    shape[input.dim] = reference.shape[input.dim];
+    if (shape != reference.shape) return false;
+    const std::byte* own = input.ranks[rank]->bytes_of(*part);
+    const auto offset = offset_of(whole, shape, own, *part, input.dim, start);
+    if (!offset || *offset < last || (rank == 0 && *offset != 0)) return false;
+    start += part->shape[input.dim];
+    last = *offset;
+  }
+  return last > 0;
+}
+
+std::optional<Telling> telling_of(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  const std::byte* first = elements_of(reference);
+  if (first == nullptr) return std::nullopt;
   const Hashes whole = hashes_of_rows(first, reference.shape, input.dim, reference.dtype);
   const std::size_t different = std::set<std::uint64_t>(whole.begin(), whole.end()).size();
   if (different < 2) return std::nullopt;
@@ -236,6 +292,10 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs) {
   SampleOrders orders;
   std::map<std::tuple<std::int32_t, std::int32_t, std::int64_t>, std::size_t> different;
   for (const auto& [id, input] : inputs) {
+    if (begins_anew(input)) {
+      orders.begin_anew.insert(id);
+      continue;
+    }
     if (is_floating(input.reference->dtype) && TensorName(id.name).path != kRootModule) continue;
     auto telling = telling_of(input);
     if (!telling) continue;

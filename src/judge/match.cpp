@@ -353,7 +353,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   std::int64_t recomputed = 0;
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
-    if (holds(id)) continue;
+    if (holds(id) || candidate.local.contains(id)) continue;
     // The state of an optimizer is recorded for the sake of its step, where that needs it, and follows from that.
     if (is_optimizer_state(id.kind)) {
       ++matching.waived;
@@ -376,7 +376,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   }
 }
 
-// Waives, on both sides, the tensors that the annotations declare local to a rank.
+// Waives, on both sides, the tensors that are local to a rank, as annotations or the numbers in them say.
 void waive_local(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   std::set<TensorId> local = reference.local;
   local.insert(candidate.local.begin(), candidate.local.end());
@@ -384,7 +384,7 @@ void waive_local(const Alignment& reference, const Alignment& candidate, Matchin
   matching.waived += static_cast<std::int64_t>(local.size());
   std::set<std::string> names;
   for (const TensorId& id : local) names.insert(printable(id.name));
-  matching.notes.push_back(fmt::format("waived: {} tensors that the annotations declare local: {}", local.size(),
+  matching.notes.push_back(fmt::format("waived: {} tensors that are local to a rank: {}", local.size(),
                                        comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 

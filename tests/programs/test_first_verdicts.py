@@ -81,7 +81,7 @@ def answers(verdict):
 
 @pytest.mark.parametrize(
     "program",
-    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",), ("padded",)],
+    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",), ("padded",), ("padded", "positions"), ("graphs",)],
     ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
@@ -94,6 +94,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
     [
         (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
+        (("padded", "criterion"), "CrossEntropyLoss:0 input"),
         (("by_hand",), "a line of the annotations says so"),
         (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
@@ -121,6 +122,10 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("parts",), "scale"),
         (("padded",), "scale"),
         (("padded",), "truncated"),
+        (("padded", "positions"), "scale"),
+        (("padded", "criterion"), "scale"),
+        (("graphs",), "edges"),
+        (("graphs",), "scale"),
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),
         (("averaged",), "scale"),
