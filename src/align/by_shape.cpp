@@ -207,7 +207,7 @@ class ShapePlacer {
 
   void collect() {
     for (Group& group : grouping_.groups) {
-      if (group.shards.empty()) continue;
+      if (group.shards.empty() || group.owned) continue;
       std::vector<OpenAxis> open = open_axes(group);
       if (open.empty()) continue;
       Subject& subject = subjects_[{group.id.name, group.id.kind, group.placement->recorded}];
@@ -461,11 +461,13 @@ class ShapePlacer {
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
   // whole on each rank needs no word: a parameter, a scalar, or what has the same bits everywhere; and so does a slice
   // where a rule says how slices lie, or `samples` does. That a sample's rows lie together is a guess, and so is that a
-  // number of each rank's own samples is a mean, and that a loss or the gradient of a micro-batch is whole where the ranks
+  // number of each rank's own samples is a mean, that what was called for an element of a list is of the same one, and that a loss or the gradient of a micro-batch is whole where the ranks
   // have other ones: a program may add them up later.
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
     if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
+    const bool is_activation = !is_parameter_kind(kind) && kind != Kind::kScalar;
+    if (grouping_.microbatches.lists && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
     const bool splits = !splits_nothing(assignment);
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
     const bool is_of_microbatch = subject.groups[0]->id.microbatch >= 0;

@@ -15,6 +15,7 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/lookup.h"
+#include "base/tensor_name.h"
 #include "judge/choices.h"
 #include "judge/extra_outputs.h"
 #include "judge/judge.h"
@@ -346,6 +347,31 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
   dtypes.write(matching.notes);
 }
 
+// True for a further call of a module, or a further element of a list that it is given, where the candidate's ranks ran
+// slices and hold the first: each rank may have its own of them, under the same numbers.
+bool may_be_of_other_slice(const TensorId& id, const Alignment& candidate, const std::set<TensorId>& incomplete) {
+  const bool is_activation = id.kind == Kind::kInput || id.kind == Kind::kOutput || id.kind == Kind::kGradInput ||
+                             id.kind == Kind::kGradOutput;
+  if (!candidate.slices || !is_activation || id.microbatch < 0) return false;
+  const TensorName name(id.name);
+  const auto holds = [&](std::string first) {
+    TensorId other = id;
+    other.name = std::move(first);
+    return other.name != id.name && (candidate.tensors.contains(other) || incomplete.contains(other));
+  };
+  if (!name.call.empty()) return holds(fmt::format("{}{}", name.path, name.member));
+  for (std::size_t at = 0; at < name.member.size(); ++at) {
+    const std::size_t end = std::min(name.member.find_first_of(".:", at + 1), name.member.size());
+    const std::string_view element = name.member.substr(at + 1, end - at - 1);
+    const bool is_number = !element.empty() && element.find_first_not_of("0123456789") == std::string_view::npos;
+    if (is_number && holds(fmt::format("{}{}0{}", name.path, name.member.substr(0, at + 1), name.member.substr(end)))) {
+      return true;
+    }
+    at = end - 1;
+  }
+  return false;
+}
+
 // Finds what only the reference holds. `incomplete` names tensors that the candidate holds in part: there is a finding
 // about them already.
 void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
@@ -366,6 +392,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
       continue;
     }
     matching.findings.push_back(finding_about_lack(tensor, Side::kCandidate, candidate));
+    matching.findings.back().guessed = may_be_of_other_slice(id, candidate, incomplete);
   }
   matching.waived += recomputed;
   if (recomputed > 0) {

@@ -81,7 +81,18 @@ def answers(verdict):
 
 @pytest.mark.parametrize(
     "program",
-    [("sampler",), ("sampler", "shuffle"), ("views",), ("auxiliary",), ("two_models",), ("parts",), ("padded",), ("padded", "positions"), ("graphs",)],
+    [
+        ("sampler",),
+        ("sampler", "shuffle"),
+        ("views",),
+        ("auxiliary",),
+        ("two_models",),
+        ("parts",),
+        ("padded",),
+        ("padded", "positions"),
+        ("graphs",),
+        ("owned",),
+    ],
     ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
@@ -95,6 +106,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
         (("padded", "criterion"), "CrossEntropyLoss:0 input"),
+        (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
         (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
@@ -126,6 +138,10 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("padded", "criterion"), "scale"),
         (("graphs",), "edges"),
         (("graphs",), "scale"),
+        (("owned",), "sum"),
+        (("owned",), "scale"),
+        (("detection",), "targets"),
+        (("detection",), "scale"),
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),
         (("averaged",), "scale"),
