@@ -218,13 +218,21 @@ std::optional<std::int64_t> offset_of(const std::byte* whole, const Shape& shape
   return offset;
 }
 
+std::int64_t largest_in(const std::byte* data, const Entry& part) {
+  std::int64_t largest = 0;
+  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+    largest = std::max(largest, integer_at(data, i, part.dtype));
+  }
+  return largest;
+}
+
 // True where the numbers of each rank begin anew: the first rank has the reference's, and each further one these less
-// the same number, which never falls.
+// one number, which is beyond all numbers of the ranks before.
 bool begins_anew(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
   const std::byte* whole = elements_of(reference);
   if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
-  std::int64_t start = 0, last = 0;
+  std::int64_t start = 0, last = 0, beyond = 0;
   for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
     const Entry* part = input.parts[rank];
     if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return false;
@@ -233,9 +241,10 @@ bool begins_anew(const SlicedInput& input) {
     if (shape != reference.shape) return false;
     const std::byte* own = input.ranks[rank]->bytes_of(*part);
     const auto offset = offset_of(whole, shape, own, *part, input.dim, start);
-    if (!offset || *offset < last || (rank == 0 && *offset != 0)) return false;
+    if (!offset || *offset < beyond || (rank == 0 && *offset != 0)) return false;
     start += part->shape[input.dim];
     last = *offset;
+    beyond = last + largest_in(own, *part) + 1;
   }
   return last > 0;
 }

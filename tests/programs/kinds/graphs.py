@@ -21,7 +21,7 @@ def batch(graphs):
     """Nodes, edges with the numbers of their nodes in the batch, and each node's graph in the batch."""
     nodes = torch.cat([graph[0] for graph in graphs])
     starts = torch.tensor([0] + [len(graph[0]) for graph in graphs]).cumsum(0)
-    edges = torch.cat([graph[1] + start for graph, start in zip(graphs, starts)], dim=1)
+    edges = torch.cat([graph[1] + start for graph, start in zip(graphs, starts, strict=False)], dim=1)
     return nodes, edges, torch.cat([torch.full((len(graph[0]),), i) for i, graph in enumerate(graphs)])
 
 
