@@ -11,6 +11,7 @@
 #include "align/completeness.h"
 #include "align/group_finding.h"
 #include "align/pieces.h"
+#include "align/token_rows.h"
 #include "base/describe.h"
 #include "identify/loss_scale.h"
 
@@ -144,6 +145,11 @@ std::optional<Finding> take_sizes(const Group& group, const ShardGrid& grid, con
     const auto digits = digits_of(blank, grid.slots.shard_of(static_cast<std::int64_t>(slot)));
     for (std::size_t d = 0; d < blank.size(); ++d) {
       std::int64_t& size = sizes[d][part_index(blank[d], digits)];
+      const std::vector<std::size_t>& cut = group.placement->cut;
+      if (std::find(cut.begin(), cut.end(), d) != cut.end()) {
+        size = std::max(size, shape[d]);
+        continue;
+      }
       if (size >= 0 && size != shape[d]) {
         return disagreement(group, fmt::format("shards do not fit together in dimension {}", d), own_shape_text);
       }
@@ -266,7 +272,9 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   if (auto finding = find_lost(group, frame, grid, context.ranks)) return {{}, {*finding}};
   if (auto findings = find_uncovered(group, grid); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_recorded_shape(group, extents_of(*grid.dimensions))) return {{}, {*finding}};
-  return {logical_tensor(group, context, frame.factoring, std::move(grid)), {}};
+  LogicalTensor tensor = logical_tensor(group, context, frame.factoring, std::move(grid));
+  if (!group.placement->cut.empty()) tensor = without_cut(tensor, group.placement->cut);
+  return {std::move(tensor), {}};
 }
 
 }  // namespace

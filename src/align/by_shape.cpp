@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <compare>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "base/axis_names.h"
 #include "base/describe.h"
 #include "base/lookup.h"
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {
@@ -101,10 +103,12 @@ std::optional<std::vector<Parts>> parts_of(const TensorPlacement& placement, std
   return parts;
 }
 
+using Dimensions = std::vector<std::size_t>;
+
 // Tells for each dimension whether the placement explains the sizes that the shards have in it; nothing where the
-// shards have another number of dimensions than the reference.
+// shards have another number of dimensions than the reference. Inputs explain those that are `cut`.
 std::optional<std::vector<bool>> explained_dimensions(const Group& group, const Shape& reference,
-                                                      const TensorPlacement& placement) {
+                                                      const TensorPlacement& placement, const Dimensions& cut = {}) {
   auto parts = parts_of(placement, reference.size());
   if (!parts) return std::nullopt;
   std::vector<bool> explained(reference.size(), true);
@@ -126,11 +130,13 @@ std::optional<std::vector<bool>> explained_dimensions(const Group& group, const 
     for (const std::int64_t size : split.sizes) sum += size >= 0 ? size : *known;
     if (sum != reference[d]) explained[d] = false;
   }
+  for (const std::size_t d : cut) explained[d] = true;
   return explained;
 }
 
-bool explains(const Group& group, const Shape& reference, const TensorPlacement& placement) {
-  const auto explained = explained_dimensions(group, reference, placement);
+bool explains(const Group& group, const Shape& reference, const TensorPlacement& placement,
+              const Dimensions& cut = {}) {
+  const auto explained = explained_dimensions(group, reference, placement, cut);
   return explained && std::find(explained->begin(), explained->end(), false) == explained->end();
 }
 
@@ -201,7 +207,7 @@ class ShapePlacer {
 
   void collect() {
     for (Group& group : grouping_.groups) {
-      if (group.shards.empty()) continue;
+      if (group.shards.empty() || group.owned) continue;
       std::vector<OpenAxis> open = open_axes(group);
       if (open.empty()) continue;
       Subject& subject = subjects_[{group.id.name, group.id.kind, group.placement->recorded}];
@@ -218,11 +224,28 @@ class ShapePlacer {
     return ttrace::placed(*subject.given, subject.open, assignment, find_layout(said.empty() ? "contiguous" : said));
   }
 
+  // The dimensions in which each rank's part is as long as the inputs that it padded to the longest of its own samples.
+  Dimensions cut_dimensions(const Group& group, const Shape& reference) const {
+    const Microbatches& microbatches = grouping_.microbatches;
+    Dimensions cut;
+    if (microbatches.samples.lengths.empty()) return cut;
+    for (std::size_t d = 0; d < reference.size(); ++d) {
+      std::vector<std::int64_t> own(static_cast<std::size_t>(microbatches.ranks), -1);
+      for (const Shard& shard : group.shards) {
+        if (shard.entry->sketch != nullptr || shard.entry->shape.size() != reference.size()) return {};
+        own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches))] = shard.entry->shape[d];
+      }
+      if (microbatches.samples.are_own_lengths(group.id, reference[d], own)) cut.push_back(d);
+    }
+    return cut;
+  }
+
   void find_candidates(Subject& subject) const {
     if (subject.known.empty()) return;
     std::set<int> dims;
     for (const auto& [group, reference] : subject.known) {
-      const auto explained = explained_dimensions(*group, *reference, *subject.given);
+      const auto explained =
+          explained_dimensions(*group, *reference, *subject.given, cut_dimensions(*group, *reference));
       if (!explained) return;
       for (std::size_t d = 0; d < explained->size(); ++d) {
         if (!(*explained)[d]) dims.insert(static_cast<int>(d));
@@ -231,18 +254,44 @@ class ShapePlacer {
     const std::vector<int> split(dims.begin(), dims.end());
     for_each_assignment(subject.open.size(), split, [&](const Assignment& assignment) {
       const TensorPlacement placement = placed(subject, assignment);
-      const bool fits = std::all_of(subject.known.begin(), subject.known.end(),
-                                    [&](const auto& item) { return explains(*item.first, *item.second, placement); });
+      const bool fits = std::all_of(subject.known.begin(), subject.known.end(), [&](const auto& item) {
+        return explains(*item.first, *item.second, placement, cut_dimensions(*item.first, *item.second));
+      });
       if (fits) subject.candidates.push_back(assignment);
     });
     if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
   }
 
-  // True where all ranks that would hold the same part hold the same bits. Along an axis of slices a gradient's ranks
+  // The shape that all shards have from their start on, where some go on in dimensions that are cut; else nothing.
+  std::optional<Shape> common_front(const Group& group) const {
+    const Shape* reference = layout_.reference == nullptr ? nullptr : reference_shape(layout_, group.id);
+    if (reference == nullptr || cut_dimensions(group, *reference).empty()) return std::nullopt;
+    Shape common = *reference;
+    for (const Shard& shard : group.shards) {
+      for (std::size_t d = 0; d < common.size(); ++d) common[d] = std::min(common[d], shard.entry->shape[d]);
+    }
+    return common;
+  }
+
+  static std::uint64_t checksum_of_front(const Shard& shard, const Shape& front) {
+    const std::byte* data = shard.holder->trace->bytes_of(*shard.entry);
+    const Shape strides = row_major_strides(shard.entry->shape);
+    const std::size_t size = size_of(shard.entry->dtype);
+    std::uint64_t checksum = 0;
+    for (std::int64_t i = 0; i < element_count(front); ++i) {
+      const Shape index = index_at(i, front);
+      const std::int64_t at = std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
+      checksum = XXH3_64bits_withSeed(data + at * static_cast<std::int64_t>(size), size, checksum);
+    }
+    return checksum;
+  }
+
+  // True where all ranks that would hold the same part hold the same bits, as far as each has it. Along an axis of slices a gradient's ranks
   // hold terms.
   bool copies_are_equal(const Subject& subject, const Assignment& assignment) const {
     const TensorPlacement placement = placed(subject, assignment);
     for (const Group* group : subject.groups) {
+      const auto common = common_front(*group);
       std::map<std::vector<std::int64_t>, std::uint64_t> checksums;
       for (const Shard& shard : group->shards) {
         std::vector<std::int64_t> part = {shard.occurrence.stage, static_cast<std::int64_t>(shard.occurrence.name),
@@ -255,8 +304,9 @@ class ShapePlacer {
             part.push_back(coordinate_on(*shard.holder, subject.open[i].axis));
           }
         }
-        const auto [known, is_new] = checksums.emplace(std::move(part), shard.entry->checksum);
-        if (!is_new && known->second != shard.entry->checksum) return false;
+        const std::uint64_t checksum = common ? checksum_of_front(shard, *common) : shard.entry->checksum;
+        const auto [known, is_new] = checksums.emplace(std::move(part), checksum);
+        if (!is_new && known->second != checksum) return false;
       }
     }
     return true;
@@ -384,32 +434,42 @@ class ShapePlacer {
     return *dims.begin();
   }
 
+  static bool splits_nothing(const Assignment& assignment) {
+    return std::all_of(assignment.begin(), assignment.end(), [](int dim) { return dim < 0; });
+  }
+
   // The order of the samples in a tensor, as inputs tell it.
   struct TensorSamples {
     const Samples* samples = nullptr;  // null: no input tells it, or a rule says it
     bool one_each = false;             // each element of the dimension is a sample; else the rows of one lie together
+    Dimensions cut = {};               // as in TensorPlacement
     friend auto operator<=>(const TensorSamples&, const TensorSamples&) = default;
   };
 
   TensorSamples samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
-    const auto dim = sliced_dimension(subject, assignment);
-    if (!dim || !grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
+    if (!grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
     const Shape* reference = reference_shape(layout_, group.id);
-    if (reference == nullptr || static_cast<std::size_t>(*dim) >= reference->size()) return {};
+    if (reference == nullptr) return {};
+    if (splits_nothing(assignment)) return {nullptr, false, cut_dimensions(group, *reference)};
+    const auto dim = sliced_dimension(subject, assignment);
+    if (!dim || static_cast<std::size_t>(*dim) >= reference->size()) return {};
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
     const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
-    return {samples, samples != nullptr && std::ssize(*samples) == extent};
+    const bool one_each = samples != nullptr && std::ssize(*samples) == extent;
+    return {samples, one_each, one_each ? cut_dimensions(group, *reference) : Dimensions{}};
   }
 
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
   // whole on each rank needs no word: a parameter, a scalar, or what has the same bits everywhere; and so does a slice
   // where a rule says how slices lie, or `samples` does. That a sample's rows lie together is a guess, and so is that a
-  // number of each rank's own samples is a mean, and that a loss or the gradient of a micro-batch is whole where the ranks
+  // number of each rank's own samples is a mean, that what was called for an element of a list is of the same one, and that a loss or the gradient of a micro-batch is whole where the ranks
   // have other ones: a program may add them up later.
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
     if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
-    const bool splits = std::any_of(assignment.begin(), assignment.end(), [](int dim) { return dim >= 0; });
+    const bool is_activation = !is_parameter_kind(kind) && kind != Kind::kScalar;
+    if (grouping_.microbatches.lists && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
+    const bool splits = !splits_nothing(assignment);
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
     const bool is_of_microbatch = subject.groups[0]->id.microbatch >= 0;
     if (!splits && is_one_value) return is_of_microbatch && !copies_are_equal(subject, assignment);
@@ -432,6 +492,7 @@ class ShapePlacer {
       return use.deduced && is_slice_axis(use.axis) && use.placement == Placement::kShard;
     });
     if (samples.samples != nullptr && !are_contiguous(*samples.samples)) outermost->split.samples = *samples.samples;
+    placement.cut = samples.cut;
     placement.doubt = doubt_about(subject, kind);
     placement.guessed = is_guess(subject, kind, assignment, samples);
     for (std::size_t i = 0; i < subject.open.size(); ++i) {

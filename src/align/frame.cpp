@@ -106,6 +106,7 @@ Frame frame_of(const Group& group, const RankTable& table, const FrameAxes& axes
     }
   }
   for (const int axis : axes.microbatches) {
+    if (group.owned) taken[static_cast<std::size_t>(axis)] = true;
     if (group.microbatches == MicrobatchUse::kNone || !is_free(axis)) continue;
     const auto index = static_cast<std::size_t>(axis);
     if (group.microbatches == MicrobatchUse::kSummed) frame.partial.push_back({axis, table.axes[index].size});

@@ -106,6 +106,39 @@ void note_order(const Microbatches& microbatches, const RankTable& table, std::v
                   axes, describe_samples(microbatches)));
 }
 
+// Notes where the ranks' tensors end before the reference's, as their inputs do.
+void note_padding(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  std::size_t of = 0;
+  std::string first;
+  for (const auto& [microbatch, extents] : microbatches.samples.lengths) {
+    ++of;
+    if (!first.empty()) continue;
+    for (const auto& [extent, lengths] : extents) {
+      for (const std::vector<std::int64_t>& own : lengths) {
+        first = fmt::format("iteration {}, micro-batch {}: {} of {}", microbatch.first, microbatch.second,
+                            fmt::join(own, ", "), extent);
+      }
+    }
+  }
+  if (of == 0) return;
+  notes.push_back(fmt::format(
+      "the ranks along {} pad to the longest of their own samples in {} micro-batch{} ({}), as the bytes of "
+      "the inputs say; tensors of these lengths are compared as far as each rank has them, and the "
+      "reference's padding behind it is left out",
+      describe_axes(microbatches, table), of, of == 1 ? "" : "es", first));
+}
+
+// Notes inputs that count within what the rank was given.
+void note_numbers_anew(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  std::set<std::string> names;
+  for (const TensorId& id : microbatches.samples.begin_anew) names.insert(printable(id.name));
+  if (names.empty()) return;
+  notes.push_back(fmt::format(
+      "the numbers in these inputs begin anew on each of the ranks along {}: they are the reference's less "
+      "one number on each, and are not compared, while what is computed with them is: {}",
+      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of_pipeline(const Grouping& grouping, const RankTable& ranks,
@@ -139,6 +172,8 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   std::vector<std::string> notes;
   note_unused_patterns(annotations.said, grouping, notes);
   note_order(grouping.microbatches, ranks, notes);
+  note_padding(grouping.microbatches, ranks, notes);
+  note_numbers_anew(grouping.microbatches, ranks, notes);
   note_deduced(alignment, notes);
   note_batch_axes(alignment, grouping.microbatches, ranks, notes);
   note_unmatched_tensors(grouping, alignment, notes);

@@ -36,8 +36,14 @@ struct Piece {
 
 // Of a tensor [tokens, columns] that is another one, [.., columns], without some of its tokens.
 struct KeptTokens {
-  Shape whole;                                         // of the other one, whose tokens are counted row-major
-  std::function<std::int64_t(std::int64_t)> token_at;  // which of these is at an index of dimension 0 here
+  Shape whole;                                               // of the other one, whose tokens are counted row-major
+  std::shared_ptr<const std::vector<std::int64_t>> dropped;  // those of its tokens that are left out, ascending
+
+  // Returns which of the other one's tokens is at an index of dimension 0 here.
+  std::int64_t token_at(std::int64_t index) const {
+    for (const std::int64_t other : *dropped) index += other <= index ? 1 : 0;
+    return index;
+  }
 };
 
 struct LogicalTensor {

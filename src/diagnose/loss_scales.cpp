@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -24,14 +25,24 @@ bool is_number(const Finding& finding) {
 
 // What was found of one micro-batch.
 struct Batch {
-  std::vector<std::size_t> gradients, numbers;  // failed ones
-  bool some_are_right = false;                  // of the gradients
+  std::vector<std::size_t> gradients, numbers;    // failed ones
+  std::vector<std::size_t> gradients_of_numbers;  // with respect to a single number
+  bool some_are_right = false;                    // of the gradients
 };
 
 bool are_one_multiple(const Report& report, const std::vector<std::size_t>& findings) {
   const double factor = whole_factor_of(report.findings[findings[0]]);
   return factor != 1 && std::all_of(findings.begin(), findings.end(),
                                     [&](std::size_t i) { return whole_factor_of(report.findings[i]) == factor; });
+}
+
+// True where one of the numbers is the one that the gradient is with respect to, and both factors cancel.
+bool is_scaled_back(const Report& report, const std::vector<std::size_t>& numbers, const Finding& gradient) {
+  return std::any_of(numbers.begin(), numbers.end(), [&](std::size_t i) {
+    const Finding& number = report.findings[i];
+    return number.id == gradient.id.with_kind(Kind::kOutput) &&
+           whole_factor_of(number) * whole_factor_of(gradient) == 1;
+  });
 }
 
 }  // namespace
@@ -54,6 +65,8 @@ std::vector<std::size_t> find_scaled(const Report& report) {
     Batch& batch = batches[{finding.id.iteration, finding.id.microbatch}];
     if (is_gradient(finding)) batch.gradients.push_back(i);
     if (is_number(finding)) batch.numbers.push_back(i);
+    const bool is_of_number = finding.id.kind == Kind::kGradOutput && finding.difference->elements == 1;
+    if (is_of_number) batch.gradients_of_numbers.push_back(i);
   }
   for (const Finding& finding : report.passed) {
     if (!finding.difference || !finding.floating || !is_gradient(finding)) continue;
@@ -70,6 +83,11 @@ std::vector<std::size_t> find_scaled(const Report& report) {
     }
     scaled.insert(scaled.end(), batch.gradients.begin(), batch.gradients.end());
     scaled.insert(scaled.end(), batch.numbers.begin(), batch.numbers.end());
+    // A number that is scaled back before backward() is called: its gradient is the inverse multiple.
+    std::copy_if(batch.gradients_of_numbers.begin(), batch.gradients_of_numbers.end(), std::back_inserter(scaled),
+                 [&, &numbers = batch.numbers](std::size_t gradient) {
+                   return is_scaled_back(report, numbers, report.findings[gradient]);
+                 });
   }
   return scaled;
 }

@@ -172,9 +172,8 @@ class Questions {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       const bool is_root = follows_from_[i].value_or(i) == i;
-      if (is_buffer_kind(finding.id.kind) || !is_root || !finding.guessed || finding.verdict != Verdict::kFail ||
-          reasons_[i])
-        continue;
+      const bool is_buffer = is_buffer_kind(finding.id.kind);
+      if (is_buffer || !is_root || !finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
       const std::optional<Cause> cause = root == nullptr ? std::nullopt : root->diagnosis;
@@ -191,10 +190,9 @@ class Questions {
       return false;
     }
     for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale}) {
-      const auto first = std::find(reasons_.begin(), reasons_.end(), reason);
-      if (first == reasons_.end()) continue;
-      const auto finding = static_cast<std::size_t>(first - reasons_.begin());
-      const std::int64_t tensors = std::count(first, reasons_.end(), reason);
+      const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
+      if (tensors == 0) continue;
+      const std::size_t finding = first_of(reason);
       std::vector<Question>& questions = report_.explanation.questions;
       const auto asked = std::find_if(questions.begin(), questions.end(), [&](const Question& question) {
         return report_.findings[question.finding].reason == reason;
@@ -288,6 +286,15 @@ class Questions {
            });
   }
 
+  // The first finding that is set aside for the reason; of guesses rather one that lacks, which no line would place.
+  std::size_t first_of(Reason reason) const {
+    const auto first = static_cast<std::size_t>(std::find(reasons_.begin(), reasons_.end(), reason) - reasons_.begin());
+    for (std::size_t i = first; i < reasons_.size(); ++i) {
+      if (reasons_[i] == reason && report_.findings[i].verdict == Verdict::kMissing) return i;
+    }
+    return first;
+  }
+
   // The listed root that the finding is, in this micro-batch or another, or is like; null where it is none.
   const RootCause* root_of(std::size_t i) const {
     if (follows_from_[i] != i) return nullptr;
@@ -316,8 +323,9 @@ class Questions {
   void mark_followers(std::size_t origin, Reason reason) {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      if (follows_from_[i] != origin || reasons_[i] || finding.verdict != Verdict::kFail) continue;
-      if (reason == Reason::kOwnNumbers || finding.guessed) reasons_[i] = reason;
+      if (follows_from_[i] != origin || reasons_[i] || !is_wrong(finding)) continue;
+      const bool differs_by_it = reason == Reason::kOwnNumbers && finding.verdict == Verdict::kFail;
+      if (differs_by_it || finding.guessed) reasons_[i] = reason;
     }
   }
 
@@ -345,6 +353,12 @@ class Questions {
           "{}: {:.4g} times the reference's, and what its steps take is right. Where the program scales its loss so, a "
           "line of the annotations says so: {}",
           to_string(finding.id), whole_factor_of(finding), loss_scale_line(finding, evidence_));
+    }
+    if (finding.verdict == Verdict::kMissing) {
+      return fmt::format(
+          "{}. Each rank has its own samples under these numbers, and nothing tells which of the reference's they are. "
+          "To compare, run each rank's samples as a micro-batch of the reference",
+          finding.message);
     }
     const RootCause* root = root_of(i);
     // What does not fit together is said by the finding; a root that nothing explains says no more.

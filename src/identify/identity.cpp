@@ -311,6 +311,10 @@ Grouping group_shards(const RankTable& table, const Census& census, const Resolv
     for (const GroupKey& key : section.local) grouping.local.insert(id_of(key, names));
     std::move(section.rows.begin(), section.rows.end(), std::back_inserter(grouping.rows));
   }
+  grouping.local.insert(grouping.microbatches.samples.begin_anew.begin(),
+                        grouping.microbatches.samples.begin_anew.end());
+  std::erase_if(grouping.groups,
+                [&](const Group& group) { return grouping.microbatches.samples.begin_anew.contains(group.id); });
   grouping.not_seen = not_seen_by(context);
   grouping.findings = grouping.pipeline.findings;
   const bool counted = std::any_of(grouping.groups.begin(), grouping.groups.end(),

@@ -68,6 +68,7 @@ struct Group {
   MicrobatchUse microbatches = MicrobatchUse::kNone;
   LossRole loss = LossRole::kNone;
   bool expert = false;           // the tensor lies on one coordinate of the expert axis
+  bool owned = false;            // it lies on one coordinate of the axes of slices
   bool sum_occurrences = false;  // a tied parameter's gradient, whose occurrences are terms
   const TensorPlacement* placement = nullptr;
   const Shape* reference = nullptr;  // the shape of the reference's tensors of this name and kind; null: it has none
@@ -91,7 +92,7 @@ struct Grouping {
   std::map<const RecordedMapping*, TensorPlacement> recorded;          // by the mapping that the program recorded
   std::deque<TensorPlacement> by_shape;                                // of groups about which the shapes say more
   std::vector<RowShard> rows;                                          // tensors of routed tokens
-  std::set<TensorId> local;                                            // tensors that a rule declares local
+  std::set<TensorId> local;  // tensors that a rule, or what they hold, calls local
   NotSeenTensors not_seen;
   Pipeline pipeline;
   Experts experts;

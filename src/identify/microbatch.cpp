@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "base/describe.h"
 #include "base/error.h"
+#include "base/tensor_name.h"
 #include "identify/member_names.h"
 #include "identify/program.h"
 
@@ -92,23 +94,43 @@ bool is_first_input(const Entry& entry) { return entry.id.kind == Kind::kInput &
 struct CommonInputs {
   bool any_integer = false;
   std::map<TensorId, SlicedInput> sliced;
+  bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
 
   // True where they are slices of the reference's. Integer inputs decide where there are some: tokens and labels are of
   // the batch and nothing else, while a hidden dimension may be split by other axes.
   bool are_slices() const {
+    if (are_lists) return true;
     const auto is_integer = [](const auto& item) { return !is_floating(item.second.reference->dtype); };
     return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
   }
 };
 
+bool is_of_whole_model(const TensorId& id) { return TensorName(id.name).path == kRootModule; }
+
+// True where the model was given lists, of which each rank has some elements.
+bool are_parts_of_list(const std::vector<std::set<TensorId>>& given, const Alignment& reference) {
+  const auto whole = std::count_if(reference.tensors.begin(), reference.tensors.end(), [](const auto& item) {
+    const TensorId& id = item.first;
+    return id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch >= 0 && is_of_whole_model(id);
+  });
+  std::ptrdiff_t sum = 0;
+  for (const std::set<TensorId>& of_rank : given) {
+    if (std::ssize(of_rank) >= whole || of_rank.empty()) return false;
+    sum += std::ssize(of_rank);
+  }
+  return sum == whole;
+}
+
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
                            const ModelLayout& layout) {
   std::map<TensorId, SlicedInput> inputs;
+  std::vector<std::set<TensorId>> given(static_cast<std::size_t>(microbatches.ranks));
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
     if (entry.id.microbatch < 0) return;
     TensorId id = entry.id;
     id.chunk = 0;
     id.name = name_of_member(id.name, id.kind, layout);
+    if (is_of_whole_model(id)) given[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))].insert(id);
     const auto found = layout.reference->tensors.find(id);
     if (found == layout.reference->tensors.end()) return;
     SlicedInput& input = inputs[id];
@@ -121,6 +143,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     input.parts[coordinate] = &entry;
   });
   CommonInputs common;
+  common.are_lists = are_parts_of_list(given, *layout.reference);
   for (auto& [id, input] : inputs) {
     common.any_integer = common.any_integer || !is_floating(input.reference->dtype);
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
@@ -219,6 +242,7 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
       result.order = MicrobatchOrder::kSlices;
       result.deduced = true;
     }
+    result.lists = result.are_slices() && inputs.are_lists;
     if (result.are_slices() && rule.layout.empty()) result.samples = sample_orders(inputs.sliced);
   }
   if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result)) {

@@ -23,6 +23,7 @@ struct Microbatches {
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
   std::string layout;    // of slices, as a rule says it; empty: as `samples` tell, or else contiguous
   SampleOrders samples;  // of slices, where no rule says their layout
+  bool lists = false;    // of slices: the model is given lists, whose elements each rank numbers from 0
   bool deduced = false;  // neither a rule nor the program said the order
   bool open = false;     // nothing tells the order, which is taken to be interleaved
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
@@ -33,8 +34,8 @@ struct Microbatches {
 };
 
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
-// given more than each rank and as much as all together, the ranks hold slices; which samples, the bytes of the inputs
-// tell. Where every integer input that the
+// given more than each rank and as much as all together (of one tensor, or of the elements of lists), the ranks hold
+// slices; which samples, the bytes of the inputs tell. Where every integer input that the
 // reference has, too, is equal to that if the ranks run blocks of micro-batches, and not if these interleave, they run
 // blocks.
 Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,

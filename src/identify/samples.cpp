@@ -1,9 +1,11 @@
 #include "identify/samples.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 
@@ -35,6 +37,8 @@ Hashes hashes_of_rows(const std::byte* data, const Shape& shape, std::size_t dim
 struct Telling {
   Samples samples;
   std::size_t different = 0;
+  std::int64_t whole_length = 0;      // of the reference, where the ranks pad to lengths of their own
+  std::vector<std::int64_t> lengths;  // of the ranks; none where all have the reference's
 };
 
 // The samples in stretches, where all ranks hold their own; or some, if `some`: others then hold other samples, which a
@@ -81,33 +85,197 @@ std::optional<Samples> own_order(const Hashes& whole, const std::vector<Hashes>&
   return samples;
 }
 
-std::optional<Telling> telling_of(const SlicedInput& input) {
-  const LogicalTensor& reference = *input.reference;
-  const std::vector<Piece> pieces = reference.pieces();
-  // Copies of the whole; a reference whose inputs are split themselves is not looked at.
-  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(reference.shape) &&
-                        pieces[0].strides == row_major_strides(reference.shape);
-  if (!is_whole || reference.sketched) return std::nullopt;
-  const std::byte* first =
-      pieces[0].elements() + pieces[0].offset * static_cast<std::int64_t>(size_of(reference.dtype));
-  const Hashes whole = hashes_of_rows(first, reference.shape, input.dim, reference.dtype);
-  const std::size_t different = std::set<std::uint64_t>(whole.begin(), whole.end()).size();
-  if (different < 2) return std::nullopt;
-  std::vector<Hashes> parts;
-  for (std::size_t i = 0; i < input.parts.size(); ++i) {
-    const Entry* entry = input.parts[i];
-    if (entry == nullptr || entry->dtype != reference.dtype || entry->sketch != nullptr) return std::nullopt;
-    Shape shape = entry->shape;
-    shape[input.dim] = reference.shape[input.dim];
-    if (shape != reference.shape) return std::nullopt;
-    parts.push_back(hashes_of_rows(input.ranks[i]->bytes_of(*entry), entry->shape, input.dim, entry->dtype));
+// How the ranks' parts differ from the reference's in shape: in one dimension, in which some are shorter and none is
+// longer.
+struct Padding {
+  std::size_t dim = 0;
+  std::vector<std::int64_t> lengths;
+};
+
+// Nothing where the parts have the reference's shape, but for the samples; `fits` is then whether they have.
+std::optional<Padding> padding_of(const SlicedInput& input, bool& fits) {
+  const Shape& whole = input.reference->shape;
+  std::optional<Padding> padding;
+  fits = true;
+  for (std::size_t d = 0; d < whole.size(); ++d) {
+    if (d == input.dim) continue;
+    std::vector<std::int64_t> lengths;
+    for (const Entry* part : input.parts) lengths.push_back(part->shape[d]);
+    const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+    if (*least == whole[d] && *most == whole[d]) continue;
+    fits = fits && !padding && *most == whole[d];
+    padding = Padding{d, std::move(lengths)};
   }
+  return fits ? padding : std::nullopt;
+}
+
+// Elements, as their bytes, that may be the padding: with one of them ends each sample of the ranks that are shorter.
+std::vector<std::string> possible_paddings(const std::byte* data, const SlicedInput& input, const Padding& padding) {
+  const LogicalTensor& reference = *input.reference;
+  const std::size_t size = size_of(reference.dtype);
+  std::map<std::int64_t, std::set<std::string>> ends;  // by sample
+  for (std::int64_t i = 0; i < element_count(reference.shape); ++i) {
+    const Shape index = index_at(i, reference.shape);
+    if (index[padding.dim] + 1 != reference.shape[padding.dim]) continue;
+    const auto* element = reinterpret_cast<const char*>(data) + i * static_cast<std::int64_t>(size);
+    ends[index[input.dim]].emplace(element, size);
+  }
+  std::map<std::string, std::int64_t> counts;
+  for (const auto& [sample, values] : ends) {
+    if (values.size() == 1) ++counts[*values.begin()];
+  }
+  std::int64_t shorter = 0;
+  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
+    const bool is_shorter = padding.lengths[rank] < reference.shape[padding.dim];
+    if (is_shorter) shorter += input.parts[rank]->shape[input.dim];
+  }
+  std::vector<std::string> possible;
+  for (const auto& [value, count] : counts) {
+    if (count >= shorter) possible.push_back(value);
+  }
+  return possible;
+}
+
+// The part as long as the reference, with `value` behind its own end.
+std::vector<std::byte> padded(const std::byte* data, const Entry& part, std::size_t dim, std::int64_t length,
+                              const std::string& value) {
+  Shape shape = part.shape;
+  shape[dim] = length;
+  std::int64_t outer = 1, inner = std::ssize(value);
+  for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
+  for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
+  std::vector<std::byte> bytes;
+  const auto* padding = reinterpret_cast<const std::byte*>(value.data());
+  for (std::int64_t block = 0; block < outer; ++block) {
+    const std::byte* own = data + block * part.shape[dim] * inner;
+    bytes.insert(bytes.end(), own, own + part.shape[dim] * inner);
+    for (std::int64_t i = 0; i < (length - part.shape[dim]) * inner; i += std::ssize(value)) {
+      bytes.insert(bytes.end(), padding, padding + value.size());
+    }
+  }
+  return bytes;
+}
+
+std::optional<Samples> exact_order(const Hashes& whole, const std::vector<Hashes>& parts) {
   auto samples = contiguous_order(whole, parts, false);
   if (!samples) samples = striped_order(whole, parts);
   if (!samples) samples = own_order(whole, parts);
+  return samples;
+}
+
+std::optional<Samples> order_of_padded(const std::byte* reference, const Hashes& whole, const SlicedInput& input,
+                                       const Padding& padding) {
+  const std::int64_t length = input.reference->shape[padding.dim];
+  for (const std::string& value : possible_paddings(reference, input, padding)) {
+    std::vector<Hashes> parts;
+    for (std::size_t i = 0; i < input.parts.size(); ++i) {
+      const Entry& part = *input.parts[i];
+      const auto bytes = padded(input.ranks[i]->bytes_of(part), part, padding.dim, length, value);
+      Shape shape = part.shape;
+      shape[padding.dim] = length;
+      parts.push_back(hashes_of_rows(bytes.data(), shape, input.dim, part.dtype));
+    }
+    if (auto samples = exact_order(whole, parts)) return samples;
+  }
+  return std::nullopt;
+}
+
+// The reference's elements, row-major. Null where its inputs are split themselves, which is not looked at.
+const std::byte* elements_of(const LogicalTensor& reference) {
+  if (reference.sketched) return nullptr;
+  const std::vector<Piece> pieces = reference.pieces();  // copies of the whole
+  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(reference.shape) &&
+                        pieces[0].strides == row_major_strides(reference.shape);
+  if (!is_whole) return nullptr;
+  return pieces[0].elements() + pieces[0].offset * static_cast<std::int64_t>(size_of(reference.dtype));
+}
+
+std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype) {
+  if (dtype == Dtype::kInt32) {
+    std::int32_t narrow = 0;
+    std::memcpy(&narrow, data + index * 4, 4);
+    return narrow;
+  }
+  std::int64_t wide = 0;
+  std::memcpy(&wide, data + index * 8, 8);
+  return wide;
+}
+
+// What the rank's part is less than the stretch of the reference that begins at `start`; nothing where that is not one
+// number.
+std::optional<std::int64_t> offset_of(const std::byte* whole, const Shape& shape, const std::byte* own,
+                                      const Entry& part, std::size_t dim, std::int64_t start) {
+  const Shape strides = row_major_strides(shape);
+  std::optional<std::int64_t> offset;
+  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+    const Shape index = index_at(i, part.shape);
+    std::int64_t there = start * strides[dim];
+    for (std::size_t d = 0; d < index.size(); ++d) there += index[d] * strides[d];
+    const std::int64_t less = integer_at(whole, there, part.dtype) - integer_at(own, i, part.dtype);
+    if (offset && *offset != less) return std::nullopt;
+    offset = less;
+  }
+  return offset;
+}
+
+std::int64_t largest_in(const std::byte* data, const Entry& part) {
+  std::int64_t largest = 0;
+  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+    largest = std::max(largest, integer_at(data, i, part.dtype));
+  }
+  return largest;
+}
+
+// True where the numbers of each rank begin anew: the first rank has the reference's, and each further one these less
+// one number, which is beyond all numbers of the ranks before.
+bool begins_anew(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  const std::byte* whole = elements_of(reference);
+  if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
+  std::int64_t start = 0, last = 0, beyond = 0;
+  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
+    const Entry* part = input.parts[rank];
+    if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return false;
+    Shape shape = part->shape;
+    shape[input.dim] = reference.shape[input.dim];
+    if (shape != reference.shape) return false;
+    const std::byte* own = input.ranks[rank]->bytes_of(*part);
+    const auto offset = offset_of(whole, shape, own, *part, input.dim, start);
+    if (!offset || *offset < beyond || (rank == 0 && *offset != 0)) return false;
+    start += part->shape[input.dim];
+    last = *offset;
+    beyond = last + largest_in(own, *part) + 1;
+  }
+  return last > 0;
+}
+
+std::optional<Telling> telling_of(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  const std::byte* first = elements_of(reference);
+  if (first == nullptr) return std::nullopt;
+  const Hashes whole = hashes_of_rows(first, reference.shape, input.dim, reference.dtype);
+  const std::size_t different = std::set<std::uint64_t>(whole.begin(), whole.end()).size();
+  if (different < 2) return std::nullopt;
+  for (const Entry* entry : input.parts) {
+    if (entry == nullptr || entry->dtype != reference.dtype || entry->sketch != nullptr) return std::nullopt;
+  }
+  bool fits = false;
+  const auto padding = padding_of(input, fits);
+  if (!fits) return std::nullopt;
+  if (padding) {
+    auto samples = order_of_padded(first, whole, input, *padding);
+    if (!samples) return std::nullopt;
+    return Telling{std::move(*samples), different, reference.shape[padding->dim], padding->lengths};
+  }
+  std::vector<Hashes> parts;
+  for (std::size_t i = 0; i < input.parts.size(); ++i) {
+    const Entry& entry = *input.parts[i];
+    parts.push_back(hashes_of_rows(input.ranks[i]->bytes_of(entry), entry.shape, input.dim, entry.dtype));
+  }
+  auto samples = exact_order(whole, parts);
   if (!samples) samples = contiguous_order(whole, parts, true);
   if (!samples) return std::nullopt;
-  return Telling{std::move(*samples), different};
+  return Telling{std::move(*samples), different, 0, {}};
 }
 
 }  // namespace
@@ -121,13 +289,28 @@ const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const
   return nullptr;
 }
 
+bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
+                                   const std::vector<std::int64_t>& own) const {
+  const auto of_microbatch = lengths.find({id.iteration, id.microbatch});
+  if (of_microbatch == lengths.end()) return false;
+  const auto of_extent = of_microbatch->second.find(extent);
+  return of_extent != of_microbatch->second.end() && of_extent->second.contains(own);
+}
+
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs) {
   SampleOrders orders;
   std::map<std::tuple<std::int32_t, std::int32_t, std::int64_t>, std::size_t> different;
   for (const auto& [id, input] : inputs) {
+    if (begins_anew(input)) {
+      orders.begin_anew.insert(id);
+      continue;
+    }
     if (is_floating(input.reference->dtype) && TensorName(id.name).path != kRootModule) continue;
     auto telling = telling_of(input);
     if (!telling) continue;
+    if (!telling->lengths.empty()) {
+      orders.lengths[{id.iteration, id.microbatch}][telling->whole_length].insert(telling->lengths);
+    }
     const auto samples = static_cast<std::int64_t>(telling->samples.size());
     std::size_t& most = different[{id.iteration, id.microbatch, samples}];
     if (telling->different <= most) continue;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,9 +22,20 @@ using Samples = std::vector<std::int64_t>;
 struct SampleOrders {
   std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Samples>> told;
 
+  // By iteration and micro-batch, and by a length of the reference: how long the ranks' own parts are, where each rank
+  // padded to the longest of its own samples.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, std::set<std::vector<std::int64_t>>>> lengths;
+
+  // Integer inputs that are the reference's less one number on each rank, such as the numbers of nodes in a batch of
+  // graphs: they count within what the rank was given.
+  std::set<TensorId> begin_anew;
+
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
   // micro-batch; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;
+
+  // True where some input of the micro-batch, of this extent, ends on the ranks at these lengths.
+  bool are_own_lengths(const TensorId& id, std::int64_t extent, const std::vector<std::int64_t>& own) const;
 };
 
 // A model input that the ranks hold parts of. By coordinate on the micro-batch axes: the first rank's, null where none
@@ -35,7 +47,8 @@ struct SlicedInput {
   std::size_t dim = 0;  // the one that is the sum of the parts, and larger than each
 };
 
-// The order of the samples by all inputs that are the reference's, bit for bit, part by part. Integer inputs of any
+// The order of the samples by all inputs that are the reference's, bit for bit, part by part. A part may end at the
+// longest of the rank's own samples, where the reference's have nothing but one value behind it: padding. Integer inputs of any
 // module are asked, and floating-point ones of the whole model. Of several that tell of one micro-batch and number of
 // samples, the one with the most different samples counts.
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs);

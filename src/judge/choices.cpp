@@ -5,11 +5,11 @@
 #include <numeric>
 #include <span>
 
+#include "align/token_rows.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "identify/tokens.h"
 #include "judge/match.h"
-#include "judge/token_rows.h"
 #include "merge/region.h"
 #include "merge/values.h"
 #include "numeric/dtype.h"
@@ -28,6 +28,7 @@ bool is_activation(Kind kind) { return kind == Kind::kInput || kind == Kind::kOu
 
 // A row for each token of a micro-batch, or for each of something else.
 bool may_have_token_rows(const LogicalTensor& tensor) {
+  if (tensor.kept != nullptr) return false;
   const bool is_of_call =
       is_activation(tensor.id.kind) || tensor.id.kind == Kind::kGradOutput || tensor.id.kind == Kind::kGradInput;
   return is_of_call && has_rows(tensor) && element_count(tensor.shape) > 0 && !tensor.rows && !tensor.sketched;

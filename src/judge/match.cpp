@@ -12,9 +12,11 @@
 
 #include "align/holders.h"
 #include "align/recorded_bits.h"
+#include "align/token_rows.h"
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/lookup.h"
+#include "base/tensor_name.h"
 #include "judge/choices.h"
 #include "judge/extra_outputs.h"
 #include "judge/judge.h"
@@ -220,6 +222,16 @@ TensorPair keep(std::pair<LogicalTensor, LogicalTensor> made, Matching& matching
   return {kept, candidate.get()};
 }
 
+// Leaves out of the reference's tensor what the candidate's ranks have not: the padding behind the longest of their own
+// samples.
+TensorPair without_cut_padding(const TensorPair& pair, Matching& matching) {
+  const bool is_cut = pair.reference != nullptr && pair.candidate->kept != nullptr;
+  if (!is_cut || !has_whole_shape(*pair.reference, *pair.candidate->kept)) return pair;
+  const auto& reference = matching.common_rows.emplace_back(
+      std::make_shared<const LogicalTensor>(cut_like(*pair.reference, *pair.candidate->kept)));
+  return {reference.get(), pair.candidate};
+}
+
 // Reduces a pair of tensors of routed tokens to the rows that both hold, less the tokens that a router anywhere in the
 // model sent elsewhere: such a token has another value from there on. `reroutes` report it.
 TensorPair with_common_rows(const TensorPair& pair, Matching& matching) {
@@ -346,7 +358,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
                      const RecordedChoices& choices, LoneBuffers& buffers, Matching& matching) {
   DtypeNotes dtypes;
   for (const auto& [id, tensor] : candidate.tensors) {
-    const TensorPair pair{counterpart(reference, id), &tensor};
+    const TensorPair pair = without_cut_padding({counterpart(reference, id), &tensor}, matching);
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
       ++matching.waived;
     } else if (pair.reference == nullptr && is_buffer_kind(id.kind)) {
@@ -378,6 +390,31 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
   dtypes.write(matching.notes);
 }
 
+// True for a further call of a module, or a further element of a list that it is given, where the candidate's ranks ran
+// slices and hold the first: each rank may have its own of them, under the same numbers.
+bool may_be_of_other_slice(const TensorId& id, const Alignment& candidate, const std::set<TensorId>& incomplete) {
+  const bool is_activation = id.kind == Kind::kInput || id.kind == Kind::kOutput || id.kind == Kind::kGradInput ||
+                             id.kind == Kind::kGradOutput;
+  if (!candidate.slices || !is_activation || id.microbatch < 0) return false;
+  const TensorName name(id.name);
+  const auto holds = [&](std::string first) {
+    TensorId other = id;
+    other.name = std::move(first);
+    return other.name != id.name && (candidate.tensors.contains(other) || incomplete.contains(other));
+  };
+  if (!name.call.empty()) return holds(fmt::format("{}{}", name.path, name.member));
+  for (std::size_t at = 0; at < name.member.size(); ++at) {
+    const std::size_t end = std::min(name.member.find_first_of(".:", at + 1), name.member.size());
+    const std::string_view element = name.member.substr(at + 1, end - at - 1);
+    const bool is_number = !element.empty() && element.find_first_not_of("0123456789") == std::string_view::npos;
+    if (is_number && holds(fmt::format("{}{}0{}", name.path, name.member.substr(0, at + 1), name.member.substr(end)))) {
+      return true;
+    }
+    at = end - 1;
+  }
+  return false;
+}
+
 // Finds what only the reference holds. `incomplete` names tensors that the candidate holds in part: there is a finding
 // about them already.
 void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
@@ -385,7 +422,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   std::int64_t recomputed = 0;
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
-    if (holds(id)) continue;
+    if (holds(id) || candidate.local.contains(id)) continue;
     // The state of an optimizer is recorded for the sake of its step, where that needs it, and follows from that.
     if (is_optimizer_state(id.kind)) {
       ++matching.waived;
@@ -402,6 +439,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
       continue;
     }
     matching.findings.push_back(finding_about_lack(tensor, Side::kCandidate, candidate));
+    matching.findings.back().guessed = may_be_of_other_slice(id, candidate, incomplete);
   }
   matching.waived += recomputed;
   if (recomputed > 0) {
@@ -412,7 +450,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   }
 }
 
-// Waives, on both sides, the tensors that the annotations declare local to a rank.
+// Waives, on both sides, the tensors that are local to a rank, as annotations or the numbers in them say.
 void waive_local(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   std::set<TensorId> local = reference.local;
   local.insert(candidate.local.begin(), candidate.local.end());
@@ -420,7 +458,7 @@ void waive_local(const Alignment& reference, const Alignment& candidate, Matchin
   matching.waived += static_cast<std::int64_t>(local.size());
   std::set<std::string> names;
   for (const TensorId& id : local) names.insert(printable(id.name));
-  matching.notes.push_back(fmt::format("waived: {} tensors that the annotations declare local: {}", local.size(),
+  matching.notes.push_back(fmt::format("waived: {} tensors that are local to a rank: {}", local.size(),
                                        comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 

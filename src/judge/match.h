@@ -29,7 +29,7 @@ struct Matching {
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
   std::string partial;             // as in Report
   // Tensors that only the reference recomputed, state of an optimizer that one side has, tensors that the annotations
-  // declare local, and those of modules that one side alone has and that hide nothing.
+  // (or the numbers in them) call local, and those of modules that one side alone has and that hide nothing.
   std::int64_t waived = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "judge/token_rows.h"
+#include "align/token_rows.h"
 #include "merge/values.h"
 #include "support/aligned.h"
 

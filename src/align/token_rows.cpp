@@ -1,7 +1,8 @@
-#include "judge/token_rows.h"
+#include "align/token_rows.h"
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "align/pieces.h"
@@ -75,7 +76,88 @@ void add_changed(const Piece& matrix, const std::vector<std::int64_t>& all_dropp
   }
 }
 
+// The tensor with one more dimension, of one element: its elements are tokens then.
+LogicalTensor with_column(const LogicalTensor& tensor) {
+  LogicalTensor column = tensor;
+  column.shape.push_back(1);
+  column.pieces = [pieces = tensor.pieces] {
+    std::vector<Piece> result = pieces();
+    for (Piece& piece : result) {
+      piece.logical.start.push_back(0);
+      piece.logical.size.push_back(1);
+      piece.strides.push_back(1);
+    }
+    return result;
+  };
+  return column;
+}
+
+// Exchanges the numbers of two of the copies, or of two of the terms.
+void exchange(std::vector<Piece>& pieces, std::int32_t Piece::* number, std::int32_t other) {
+  for (Piece& piece : pieces) {
+    if (piece.*number == 0) {
+      piece.*number = other;
+    } else if (piece.*number == other) {
+      piece.*number = 0;
+    }
+  }
+}
+
+// The tensor with a copy, and a term, as the first that fills more of it than the others.
+LogicalTensor with_fullest_first(const LogicalTensor& tensor) {
+  LogicalTensor result = tensor;
+  result.pieces = [make = tensor.pieces] {
+    std::vector<Piece> pieces = make();
+    for (std::int32_t Piece::* number : {&Piece::term, &Piece::replica}) {
+      std::map<std::int32_t, std::int64_t> elements;
+      for (const Piece& piece : pieces) elements[piece.*number] += element_count(piece.logical.size);
+      const auto fullest = std::max_element(elements.begin(), elements.end(),
+                                            [](const auto& a, const auto& b) { return a.second < b.second; });
+      exchange(pieces, number, fullest->first);
+    }
+    sort_pieces(pieces);
+    return pieces;
+  };
+  return result;
+}
+
+// The tokens of a tensor [.., columns] that no piece holds.
+std::vector<std::int64_t> tokens_held_by_none(const LogicalTensor& tensor) {
+  const Shape tokens(tensor.shape.begin(), tensor.shape.end() - 1), strides = row_major_strides(tokens);
+  std::vector<bool> held(static_cast<std::size_t>(element_count(tokens)), false);
+  for (const Piece& piece : tensor.pieces()) {
+    const Shape size(piece.logical.size.begin(), piece.logical.size.end() - 1);
+    for (std::int64_t i = 0; i < element_count(size); ++i) {
+      const Shape index = index_at(i, size);
+      std::int64_t token = 0;
+      for (std::size_t d = 0; d < index.size(); ++d) token += (piece.logical.start[d] + index[d]) * strides[d];
+      held[static_cast<std::size_t>(token)] = true;
+    }
+  }
+  std::vector<std::int64_t> none;
+  for (std::size_t token = 0; token < held.size(); ++token) {
+    if (!held[token]) none.push_back(static_cast<std::int64_t>(token));
+  }
+  return none;
+}
+
 }  // namespace
+
+LogicalTensor without_cut(const LogicalTensor& tensor, const std::vector<std::size_t>& cut) {
+  const bool in_last = std::find(cut.begin(), cut.end(), tensor.shape.size() - 1) != cut.end();
+  const LogicalTensor rows = in_last ? with_column(tensor) : tensor;
+  auto dropped = std::make_shared<const std::vector<std::int64_t>>(tokens_held_by_none(rows));
+  return dropped->empty() ? with_fullest_first(tensor) : with_changed_rows(rows, {std::move(dropped)});
+}
+
+LogicalTensor cut_like(const LogicalTensor& tensor, const KeptTokens& kept) {
+  const bool in_last = kept.whole.size() > tensor.shape.size();
+  return with_changed_rows(in_last ? with_column(tensor) : tensor, {kept.dropped});
+}
+
+bool has_whole_shape(const LogicalTensor& tensor, const KeptTokens& kept) {
+  return tensor.shape == kept.whole || with_column(tensor).shape == kept.whole;
+}
 
 LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& change) {
   static const auto kNoneDropped = std::make_shared<const std::vector<std::int64_t>>();
@@ -85,11 +167,7 @@ LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& ch
   LogicalTensor changed = tensor;
   const std::int64_t columns = tensor.shape.back();
   changed.shape = {element_count(tensor.shape) / columns - std::ssize(*dropped), columns};
-  changed.kept = std::make_shared<const KeptTokens>(KeptTokens{tensor.shape, [dropped](std::int64_t token) {
-                                                                 for (const std::int64_t other : *dropped)
-                                                                   token += other <= token ? 1 : 0;
-                                                                 return token;
-                                                               }});
+  changed.kept = std::make_shared<const KeptTokens>(KeptTokens{tensor.shape, dropped});
   changed.pieces = [pieces = tensor.pieces, shape = tensor.shape, dropped, moved] {
     std::vector<Piece> result;
     for (const Piece& piece : pieces()) {

@@ -22,4 +22,14 @@ struct RowChange {
 // tensor must have two dimensions at least, and no `rows`.
 LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& change);
 
+// Returns `tensor` without the elements whose index in one of the dimensions `cut` lies behind what any rank holds, with
+// its tokens counted in the dimensions up to the last of `cut`. Where some rank holds all, it stays as it is.
+LogicalTensor without_cut(const LogicalTensor& tensor, const std::vector<std::size_t>& cut);
+
+// Returns `tensor`, which is whole, without the tokens that another one of its shape lacks.
+LogicalTensor cut_like(const LogicalTensor& tensor, const KeptTokens& kept);
+
+// True where `cut_like` has a meaning: the tensor has the shape of the other one with all of its tokens.
+bool has_whole_shape(const LogicalTensor& tensor, const KeptTokens& kept);
+
 }  // namespace ttrace

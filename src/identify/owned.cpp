@@ -1,0 +1,91 @@
+#include "identify/owned.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+// The coordinate of all shards along the axes of slices; nothing where there are several.
+std::optional<std::int64_t> only_coordinate(const Group& group, const RankTable& table,
+                                            const Microbatches& microbatches) {
+  std::set<std::int64_t> coordinates;
+  for (const Shard& shard : group.shards) coordinates.insert(coordinate_on(*shard.holder, table, microbatches));
+  if (coordinates.size() != 1) return std::nullopt;
+  return *coordinates.begin();
+}
+
+// The parameters that one coordinate owns; none where some coordinate owns none, or the reference has others.
+std::set<std::string, std::less<>> owned_parameters(const Grouping& grouping, const RankTable& table,
+                                                    const ModelLayout& layout) {
+  std::set<std::string, std::less<>> owned, held;
+  std::set<std::int64_t> owners;
+  for (const Group& group : grouping.groups) {
+    if (group.id.kind != Kind::kParam || group.shards.empty()) continue;
+    held.insert(group.id.name);
+    const auto owner = only_coordinate(group, table, grouping.microbatches);
+    if (!owner || group.placement->is_placed() || group.expert) continue;
+    owned.insert(group.id.name);
+    owners.insert(*owner);
+  }
+  const bool all_held = std::all_of(layout.shapes.begin(), layout.shapes.end(), [&](const auto& shape) {
+    return shape.first.second != Kind::kParam || held.contains(shape.first.first);
+  });
+  if (!all_held || std::ssize(owners) != grouping.microbatches.ranks) return {};
+  return owned;
+}
+
+// The modules that have owned parameters, by path: whether each of these has the gradient that its step takes.
+std::map<std::string, bool, std::less<>> owned_modules(const Grouping& grouping,
+                                                       const std::set<std::string, std::less<>>& parameters) {
+  std::map<std::string, const Group*> main_gradients;
+  for (const Group& group : grouping.groups) {
+    if (group.id.kind == Kind::kMainGrad) main_gradients[group.id.name] = &group;
+  }
+  std::map<std::string, bool, std::less<>> modules;
+  for (const Group& group : grouping.groups) {
+    if (group.id.kind != Kind::kParamGrad || !parameters.contains(group.id.name) || group.shards.empty()) continue;
+    const auto main = main_gradients.find(group.id.name);
+    const bool is_final = main != main_gradients.end() && !main->second->shards.empty() &&
+                          main->second->shards[0].entry->checksum == group.shards[0].entry->checksum;
+    const auto [module, is_new] = modules.try_emplace(std::string(owner_of(group.id.name)), is_final);
+    module->second = module->second && is_final;
+  }
+  return modules;
+}
+
+bool is_gradient(Kind kind) {
+  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+}
+
+}  // namespace
+
+void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& layout) {
+  if (!grouping.microbatches.are_slices() || layout.reference == nullptr) return;
+  const auto parameters = owned_parameters(grouping, table, layout);
+  if (parameters.empty()) return;
+  const auto modules = owned_modules(grouping, parameters);
+  for (Group& group : grouping.groups) {
+    const bool is_parameter = is_parameter_kind(group.id.kind);
+    const std::string_view path = TensorName(group.id.name).path;
+    const auto module = modules.find(is_parameter ? owner_of(path) : path);
+    const bool is_owned = is_parameter ? parameters.contains(group.id.name)
+                                       : module != modules.end() && !group.placement->is_placed() &&
+                                             only_coordinate(group, table, grouping.microbatches).has_value();
+    if (!is_owned || group.shards.empty()) continue;
+    group.owned = true;
+    if (is_gradient(group.id.kind) && module != modules.end() && module->second) group.loss = LossRole::kGradient;
+    if (is_parameter) continue;
+    TensorPlacement& placement = grouping.by_shape.emplace_back(*group.placement);
+    placement.guessed = true;
+    group.placement = &placement;
+  }
+}
+
+}  // namespace ttrace

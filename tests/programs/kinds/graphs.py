@@ -1,0 +1,39 @@
+"""Graphs in one batch, as libraries of graph networks make it: nodes one after the other, and the numbers of the nodes
+that edges join begin anew on each rank."""
+
+from job import MISTAKE, RANK, RANKS, ddp, nn, scaled, step, torch
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 1)
+
+    def forward(self, nodes, edges, graph, graphs):
+        hidden = self.first(nodes).relu()
+        passed = torch.zeros_like(hidden).index_add(0, edges[1], hidden[edges[0]])
+        hidden = self.second(hidden + passed).relu()
+        pooled = torch.zeros(graphs, hidden.shape[1]).index_add(0, graph, hidden)
+        return self.head(pooled)[:, 0]
+
+
+def batch(graphs):
+    """Nodes, edges with the numbers of their nodes in the batch, and each node's graph in the batch."""
+    nodes = torch.cat([graph[0] for graph in graphs])
+    starts = torch.tensor([0] + [len(graph[0]) for graph in graphs]).cumsum(0)
+    edges = torch.cat([graph[1] + start for graph, start in zip(graphs, starts, strict=False)], dim=1)
+    return nodes, edges, torch.cat([torch.full((len(graph[0]),), i) for i, graph in enumerate(graphs)])
+
+
+SIZES = [5, 7, 4, 6, 8, 5, 6, 7]
+model = Net()
+net, optimizer = ddp(model), torch.optim.Adam(model.parameters(), 1e-3)
+for _ in range(2):
+    graphs = [(torch.randn(n, 8), torch.randint(n, (2, 2 * n)), torch.randn(())) for n in SIZES]
+    share = len(graphs) // RANKS
+    mine = graphs[RANK * share : (RANK + 1) * share]
+    nodes, edges, graph = batch(mine)
+    if MISTAKE == "edges" and RANK == 1:
+        edges = edges.flip(0)
+    targets = torch.stack([target for _, _, target in mine])
+    step(optimizer, scaled(nn.functional.mse_loss(net(nodes, edges, graph, share), targets)))
