@@ -286,7 +286,8 @@ class ShapePlacer {
     return checksum;
   }
 
-  // True where all ranks that would hold the same part hold the same bits, as far as each has it. Along an axis of slices a gradient's ranks
+  // True where all ranks that would hold the same part hold the same bits, as far as each has it. Along an axis of slices a
+  // gradient's ranks
   // hold terms.
   bool copies_are_equal(const Subject& subject, const Assignment& assignment) const {
     const TensorPlacement placement = placed(subject, assignment);

@@ -4,23 +4,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "align/recorded_bits.h"
 #include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/loss_scales.h"
+#include "diagnose/own_buffers.h"
 #include "judge/judge.h"
-#include "merge/values.h"
 
 namespace ttrace {
 namespace {
@@ -29,11 +25,6 @@ namespace {
 constexpr auto kDrawing =
     std::to_array<std::string_view>({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
                                      "FeatureAlphaDropout", "DropPath", "StochasticDepth", "RReLU"});
-// Those that normalise by the statistics of their batch.
-constexpr auto kBatchStatistics =
-    std::to_array<std::string_view>({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "BatchNormAct2d", "LazyBatchNorm1d",
-                                     "LazyBatchNorm2d", "LazyBatchNorm3d"});
-
 bool is_one_of(std::span<const std::string_view> classes, std::string_view module_class) {
   return std::find(classes.begin(), classes.end(), last_component(module_class)) != classes.end();
 }
@@ -51,7 +42,7 @@ std::string describe_own_numbers(const Finding& finding, const Evidence& evidenc
         "draw none (p = 0 in both runs)",
         printable(last_component(module_class)));
   }
-  if (evidence.candidate.slices && is_one_of(kBatchStatistics, module_class)) {
+  if (evidence.candidate.slices && takes_batch_statistics(module_class)) {
     return fmt::format(
         "{} takes the statistics of each rank's own samples, and in the reference of the whole batch; to compare, use "
         "SyncBatchNorm, or its running statistics (eval()), or run each rank's samples as a micro-batch of the "
@@ -59,19 +50,6 @@ std::string describe_own_numbers(const Finding& finding, const Evidence& evidenc
         printable(last_component(module_class)));
   }
   return {};
-}
-
-// True where ranks run other micro-batches than each other, each of which the reference runs: what a module keeps of one
-// call is then another thing.
-bool deals_microbatches(const Alignment& alignment) {
-  std::map<std::int32_t, std::set<std::int32_t>> by_rank;
-  std::set<std::int32_t> all;
-  for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.kind != Kind::kInput && id.kind != Kind::kOutput) continue;
-    all.insert(id.microbatch);
-    for (const Piece& piece : tensor.pieces()) by_rank[piece.rank].insert(id.microbatch);
-  }
-  return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& item) { return item.second.size() < all.size(); });
 }
 
 // True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
@@ -163,7 +141,7 @@ class Questions {
       is_alone = is_alone && (reasons_[i] || !is_wrong(findings[i]) || is_buffer_kind(findings[i].id.kind));
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
-      if (is_buffer(findings[i]) && !reasons_[i]) reasons_[i] = own_buffer(findings[i], is_dealt, is_alone);
+      if (is_buffer(findings[i]) && !reasons_[i]) reasons_[i] = own_buffer(findings[i], is_dealt, is_alone, evidence_);
     }
   }
 
@@ -223,67 +201,6 @@ class Questions {
         fmt::format("buffers that each rank keeps for itself, and that nothing is proved of (running statistics of its "
                     "own samples, by the class of the module; constants): {}",
                     comma_list(std::vector<std::string>(names.begin(), names.end()))));
-  }
-
-  // Says in which way a buffer that differs may be each rank's own; nothing where it is wrong.
-  std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_alone) const {
-    const TensorId& id = finding.id;
-    const LogicalTensor* tensor = find_tensor(evidence_.candidate, id);
-    if (is_constant_buffer(evidence_.candidate, id) && is_constant_buffer(evidence_.reference, id)) {
-      return is_alone ? std::optional(Reason::kOwnStatistics) : std::nullopt;
-    }
-    if (finding.verdict == Verdict::kMissing && is_of_model(id)) return std::nullopt;
-    if (tensor == nullptr) return is_alone ? std::optional(Reason::kOwnNumbers) : std::nullopt;
-    const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
-    const bool is_shared_out = is_dealt || evidence_.candidate.slices;
-    if (is_shared_out && !is_initial && is_one_of(kBatchStatistics, tensor->module_class.get())) {
-      return Reason::kOwnStatistics;
-    }
-    if (do_shards_misfit(finding)) return Reason::kOwnNumbers;
-    if (is_dealt && !is_initial && is_of_model(id)) return Reason::kOwnNumbers;
-    const bool may_be_own = finding.reason == Reason::kReplicasDisagree
-                                ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor)
-                                : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id);
-    return may_be_own ? std::optional(Reason::kOwnNumbers) : std::nullopt;
-  }
-
-  // True where the copies are terms of the reference's, or one of them is the reference's.
-  bool is_known_of_copies(const Finding& finding, const LogicalTensor& tensor) const {
-    const std::optional<Diagnosis> diagnosis = diagnose(finding, true, evidence_);
-    if (!diagnosis || diagnosis->cause == Cause::kUnreduced) return diagnosis.has_value();
-    const LogicalTensor* reference = find_tensor(evidence_.reference, finding.id);
-    if (reference == nullptr || reference->shape != tensor.shape) return false;
-    const Values wanted = values_of(*reference);
-    std::set<std::int32_t> replicas;
-    for (const Piece& piece : tensor.pieces()) replicas.insert(piece.replica);
-    return std::any_of(replicas.begin(), replicas.end(), [&](std::int32_t replica) {
-      return relative_distance(values_of(tensor, replica), wanted) <= finding.allowed.value_or(0);
-    });
-  }
-
-  // True for a module's own buffer, false for what is kept of a model that no optimizer updates.
-  bool is_of_model(const TensorId& id) const {
-    return find_tensor(evidence_.reference, id.with_kind(Kind::kBuffer)) != nullptr;
-  }
-
-  // True for a count to which each rank has added as much of what the reference has added as is its own.
-  bool counts_own_samples(const TensorId& id) const {
-    const auto added = [&](const Alignment& side) {
-      const LogicalTensor* before = find_tensor(side, id.with_kind(Kind::kBuffer));
-      const LogicalTensor* after = find_tensor(side, id.with_kind(Kind::kBufferAfter));
-      Values change = after == nullptr ? Values{} : values_of(*after);
-      const Values from = before == nullptr ? Values{} : values_of(*before);
-      if (from.size() != change.size()) return Values{};
-      std::transform(change.begin(), change.end(), from.begin(), change.begin(), std::minus());
-      return change;
-    };
-    const Values own = added(evidence_.candidate), whole = added(evidence_.reference);
-    double ranks = 1;
-    for (const Axis& axis : evidence_.mesh.axes) ranks *= static_cast<double>(axis.size);
-    return !own.empty() && own.size() == whole.size() &&
-           std::equal(own.begin(), own.end(), whole.begin(), [&](double part, double all) {
-             return part == all || (part != 0 && all / part > 1 && all / part <= ranks && std::fmod(all, part) == 0);
-           });
   }
 
   // The first finding that is set aside for the reason; of guesses rather one that lacks, which no line would place.

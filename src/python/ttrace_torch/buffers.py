@@ -18,7 +18,8 @@ import torch
 from .clock import Chunk, unwrapped
 from .collector import Collector
 from .library import Kind
-from .step_facts import class_name, differing, fingerprint
+from .names import name_of_class, plain_class
+from .step_facts import differing, fingerprint
 from .tensors import is_capturing, is_dtensor, local_part
 
 Fingerprints = dict[str, "int | torch.Tensor | None"]  # by name
@@ -61,7 +62,7 @@ class Buffers:
         value = _readable(tensor)
         if value is not None:
             tensor_id = self._collector.clock.parameter_id(chunk, kind, name)
-            self._collector.record(tensor_id, value, module_class=class_name(owner))
+            self._collector.record(tensor_id, value, module_class=name_of_class(plain_class(type(owner))))
 
     # Models that no optimizer updates.
 

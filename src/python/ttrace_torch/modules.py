@@ -26,6 +26,7 @@ from .gradients import Gradients
 from .library import Kind, Pass, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .members import Member, inputs_of, outputs_of
+from .names import name_of_class, plain_class
 from .perturb import Perturbation
 from .recursion import raise_limit, room_at
 from .rewrite import Rewriting
@@ -174,7 +175,7 @@ class Modules:
         if frame is not None:
             self._name(frame, parent, module)
             is_first = frame.chunk is not None and frame.microbatch.number == 0
-            if is_first and _plain_class(type(module)) is not type(module):
+            if is_first and plain_class(type(module)) is not type(module):
                 self._gradients.hook_gathered_parameters(frame.chunk, module)
             if self._unread and any(id(each) in self._unread for each in module._parameters.values()):
                 self._read_parameters_when_hooks_have_run(frame.chunk, module)
@@ -275,7 +276,7 @@ class Modules:
         late = {
             id(parameter)
             for module in chunk.base.modules()
-            if module._forward_pre_hooks and _plain_class(type(module)) is type(module)
+            if module._forward_pre_hooks and plain_class(type(module)) is type(module)
             for parameter in module._parameters.values()
         }
         for trained in trained_parameters(chunk):
@@ -332,8 +333,8 @@ class Modules:
         if path is None:
             return
         frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)
-        plain = _plain_class(type(module._orig_mod if "_orig_mod" in module._modules else module))
-        frame.module_class = _class_name(plain)
+        plain = plain_class(type(module._orig_mod if "_orig_mod" in module._modules else module))
+        frame.module_class = name_of_class(plain)
         if frame.microbatch.recorded and frame.pass_ == Pass.FORWARD:
             self._collector.sources.saw(path, frame.module_class, plain)
 
@@ -395,16 +396,3 @@ class Modules:
                 continue
             tensor_id = frame.forward_id(kind, member)
             self._gradients.hook(frame.microbatch, tensor_id, tensor, frame.module_class, replacement)
-
-
-@functools.lru_cache(maxsize=1 << 10)
-def _plain_class(module_class: type) -> type:
-    """The class as the program wrote it: `fully_shard` turns it into one derived from FSDPModule and it."""
-    classes = module_class.__mro__
-    names = [base.__name__ for base in classes]
-    return classes[names.index("FSDPModule") + 1] if "FSDPModule" in names else classes[0]
-
-
-@functools.lru_cache(maxsize=1 << 10)
-def _class_name(module_class: type) -> str:
-    return f"{module_class.__module__}.{module_class.__qualname__}"

@@ -1,6 +1,7 @@
 """Names as a trace can hold them: of at most kMaxNameBytes (src/base/trace.h), and without what links of HDF5
 cannot hold. Two programs get the same name for the same module."""
 
+import functools
 import hashlib
 
 _MOST_BYTES = 4096
@@ -21,3 +22,16 @@ def recordable(name: str) -> str:
         begin, end = (part.decode("utf-8", "ignore") for part in (encoded[:_KEPT], encoded[-_KEPT:]))
         return f"{begin}~{checksum}~{end}"
     return name if len(encoded) == len(name) else encoded.decode()
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def plain_class(module_class: type) -> type:
+    """The class as the program wrote it: `fully_shard` turns it into one derived from FSDPModule and it."""
+    classes = module_class.__mro__
+    names = [base.__name__ for base in classes]
+    return classes[names.index("FSDPModule") + 1] if "FSDPModule" in names else classes[0]
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def name_of_class(module_class: type) -> str:
+    return f"{module_class.__module__}.{module_class.__qualname__}"

@@ -1,0 +1,103 @@
+#include "diagnose/own_buffers.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "align/recorded_bits.h"
+#include "base/lookup.h"
+#include "base/tensor_name.h"
+#include "merge/values.h"
+
+namespace ttrace {
+namespace {
+
+// Classes of modules that normalise by the statistics of their batch, by the last component of their names.
+constexpr auto kBatchStatistics =
+    std::to_array<std::string_view>({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "BatchNormAct2d", "LazyBatchNorm1d",
+                                     "LazyBatchNorm2d", "LazyBatchNorm3d"});
+
+// True for a module's own buffer, false for what is kept of a model that no optimizer updates.
+bool is_of_model(const TensorId& id, const Evidence& evidence) {
+  return find_tensor(evidence.reference, id.with_kind(Kind::kBuffer)) != nullptr;
+}
+
+// True where the copies are terms of the reference's, or one of them is the reference's.
+bool is_known_of_copies(const Finding& finding, const LogicalTensor& tensor, const Evidence& evidence) {
+  const std::optional<Diagnosis> diagnosis = diagnose(finding, true, evidence);
+  if (!diagnosis || diagnosis->cause == Cause::kUnreduced) return diagnosis.has_value();
+  const LogicalTensor* reference = find_tensor(evidence.reference, finding.id);
+  if (reference == nullptr || reference->shape != tensor.shape) return false;
+  const Values wanted = values_of(*reference);
+  std::set<std::int32_t> replicas;
+  for (const Piece& piece : tensor.pieces()) replicas.insert(piece.replica);
+  return std::any_of(replicas.begin(), replicas.end(), [&](std::int32_t replica) {
+    return relative_distance(values_of(tensor, replica), wanted) <= finding.allowed.value_or(0);
+  });
+}
+
+// True for a count to which each rank has added as much of what the reference has added as is its own.
+bool counts_own_samples(const TensorId& id, const Evidence& evidence) {
+  const auto added = [&](const Alignment& side) {
+    const LogicalTensor* before = find_tensor(side, id.with_kind(Kind::kBuffer));
+    const LogicalTensor* after = find_tensor(side, id.with_kind(Kind::kBufferAfter));
+    Values change = after == nullptr ? Values{} : values_of(*after);
+    const Values from = before == nullptr ? Values{} : values_of(*before);
+    if (from.size() != change.size()) return Values{};
+    std::transform(change.begin(), change.end(), from.begin(), change.begin(), std::minus());
+    return change;
+  };
+  const Values own = added(evidence.candidate), whole = added(evidence.reference);
+  double ranks = 1;
+  for (const Axis& axis : evidence.mesh.axes) ranks *= static_cast<double>(axis.size);
+  return !own.empty() && own.size() == whole.size() &&
+         std::equal(own.begin(), own.end(), whole.begin(), [&](double part, double all) {
+           return part == all || (part != 0 && all / part > 1 && all / part <= ranks && std::fmod(all, part) == 0);
+         });
+}
+
+}  // namespace
+
+bool takes_batch_statistics(std::string_view module_class) {
+  return std::find(kBatchStatistics.begin(), kBatchStatistics.end(), last_component(module_class)) !=
+         kBatchStatistics.end();
+}
+
+bool deals_microbatches(const Alignment& alignment) {
+  std::map<std::int32_t, std::set<std::int32_t>> by_rank;
+  std::set<std::int32_t> all;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.kind != Kind::kInput && id.kind != Kind::kOutput) continue;
+    all.insert(id.microbatch);
+    for (const Piece& piece : tensor.pieces()) by_rank[piece.rank].insert(id.microbatch);
+  }
+  return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& item) { return item.second.size() < all.size(); });
+}
+
+std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_alone, const Evidence& evidence) {
+  const TensorId& id = finding.id;
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, id);
+  if (is_constant_buffer(evidence.candidate, id) && is_constant_buffer(evidence.reference, id)) {
+    return is_alone ? std::optional(Reason::kOwnStatistics) : std::nullopt;
+  }
+  if (finding.verdict == Verdict::kMissing && is_of_model(id, evidence)) return std::nullopt;
+  if (tensor == nullptr) return is_alone ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+  const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
+  const bool is_shared_out = is_dealt || evidence.candidate.slices;
+  if (is_shared_out && !is_initial && takes_batch_statistics(tensor->module_class.get())) {
+    return Reason::kOwnStatistics;
+  }
+  if (finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap) return Reason::kOwnNumbers;
+  if (is_dealt && !is_initial && is_of_model(id, evidence)) return Reason::kOwnNumbers;
+  const bool may_be_own = finding.reason == Reason::kReplicasDisagree
+                              ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor, evidence)
+                              : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id, evidence);
+  return may_be_own ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+}
+
+}  // namespace ttrace

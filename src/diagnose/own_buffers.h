@@ -1,0 +1,22 @@
+// Tells buffers that each rank rightly keeps for itself from those that ranks forgot to keep equal.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "diagnose/diagnosis.h"
+
+namespace ttrace {
+
+// True for the class of a module that normalises by the statistics of its batch.
+bool takes_batch_statistics(std::string_view module_class);
+
+// True where ranks run other micro-batches than each other, each of which the reference runs: what a module keeps of one
+// call is then another thing.
+bool deals_microbatches(const Alignment& alignment);
+
+// Says in which way a buffer that differs may be each rank's own (diagnose/questions.h); nothing where it is wrong.
+// `is_dealt` is `deals_microbatches` of the candidate; `is_alone` says that nothing but buffers differs.
+std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_alone, const Evidence& evidence);
+
+}  // namespace ttrace
