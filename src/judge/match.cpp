@@ -403,14 +403,13 @@ bool may_be_of_other_slice(const TensorId& id, const Alignment& candidate, const
     return other.name != id.name && (candidate.tensors.contains(other) || incomplete.contains(other));
   };
   if (!name.call.empty()) return holds(fmt::format("{}{}", name.path, name.member));
-  for (std::size_t at = 0; at < name.member.size(); ++at) {
-    const std::size_t end = std::min(name.member.find_first_of(".:", at + 1), name.member.size());
-    const std::string_view element = name.member.substr(at + 1, end - at - 1);
-    const bool is_number = !element.empty() && element.find_first_not_of("0123456789") == std::string_view::npos;
-    if (is_number && holds(fmt::format("{}{}0{}", name.path, name.member.substr(0, at + 1), name.member.substr(end)))) {
-      return true;
-    }
-    at = end - 1;
+  if (name.member.empty()) return false;
+  std::vector<std::string> elements = components_of(name.member.substr(1));
+  for (std::string& element : elements) {
+    if (element.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string number = std::exchange(element, "0");
+    if (holds(fmt::format("{}:{}", name.path, fmt::join(elements, ".")))) return true;
+    element = number;
   }
   return false;
 }

@@ -28,8 +28,10 @@ if MISTAKE == "truncated" and RANK == 1:
     mine = [sequence[:8] for sequence in mine]
 tokens = nn.utils.rnn.pad_sequence(mine, batch_first=True)
 model = Net()
-criterion = nn.CrossEntropyLoss(reduction="sum") if "criterion" in sys.argv else functools.partial(
-    nn.functional.cross_entropy, reduction="sum"
+criterion = (
+    nn.CrossEntropyLoss(reduction="sum")
+    if "criterion" in sys.argv
+    else functools.partial(nn.functional.cross_entropy, reduction="sum")
 )
 net, optimizer = ddp(model), torch.optim.AdamW(model.parameters(), 1e-3)
 ranks = len(sequences) // len(mine)
