@@ -86,6 +86,8 @@ Reason = Literal[
     # untrusted: follows from random numbers that were drawn, or from statistics of a batch that were taken, by each
     # rank for itself
     "own-numbers",
+    # untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right
+    "unknown-loss-scale",
     # untrusted: running statistics that each rank takes of its own samples, by the class of the module
     "own-statistics",
 ]
