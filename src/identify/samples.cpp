@@ -211,7 +211,10 @@ std::optional<std::int64_t> offset_of(const std::byte* whole, const Shape& shape
     const Shape index = index_at(i, part.shape);
     std::int64_t there = start * strides[dim];
     for (std::size_t d = 0; d < index.size(); ++d) there += index[d] * strides[d];
-    const std::int64_t less = integer_at(whole, there, part.dtype) - integer_at(own, i, part.dtype);
+    std::int64_t less = 0;
+    if (__builtin_sub_overflow(integer_at(whole, there, part.dtype), integer_at(own, i, part.dtype), &less)) {
+      return std::nullopt;
+    }
     if (offset && *offset != less) return std::nullopt;
     offset = less;
   }
@@ -244,7 +247,9 @@ bool begins_anew(const SlicedInput& input) {
     if (!offset || *offset < beyond || (rank == 0 && *offset != 0)) return false;
     start += part->shape[input.dim];
     last = *offset;
-    beyond = last + largest_in(own, *part) + 1;
+    if (__builtin_add_overflow(last, largest_in(own, *part), &beyond) || __builtin_add_overflow(beyond, 1, &beyond)) {
+      return false;
+    }
   }
   return last > 0;
 }
