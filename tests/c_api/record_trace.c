@@ -90,9 +90,9 @@ static void refuse_wrong_arguments(ttrace_recorder* recorder) {
   EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
   EXPECT_ERROR("name is empty");
   identity = example_identity("wrong");
-  identity.kind = (ttrace_kind)17;
+  identity.kind = (ttrace_kind)19;
   EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
-  EXPECT_ERROR("kind is 17; expected 1 to 16");
+  EXPECT_ERROR("kind is 19; expected 1 to 18");
   identity = example_identity("wrong");
   identity.pass = (ttrace_pass)0;
   EXPECT(TTRACE_INVALID, ttrace_record(recorder, &identity, &tensor));
