@@ -71,6 +71,8 @@ class CheckOptions(TypedDict, total=False):
     accept_overrides: bool
     only: str
     iterations: Sequence[int]
+    reference_iterations: Sequence[int]
+    candidate_iterations: Sequence[int]
     strict: bool
     checksums: bool
     allow_same_run: bool
