@@ -462,9 +462,9 @@ class ShapePlacer {
 
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
   // whole on each rank needs no word: a parameter, a scalar, or what has the same bits everywhere; and so does a slice
-  // where a rule says how slices lie, or `samples` does. That a sample's rows lie together is a guess, and so is that a
-  // number of each rank's own samples is a mean, that what was called for an element of a list is of the same one, and that a loss or the gradient of a micro-batch is whole where the ranks
-  // have other ones: a program may add them up later.
+  // where a rule says how slices lie, or `samples` does. Guesses are that a sample's rows lie together, that a number of
+  // each rank's own samples is a mean, that what was called for an element of a list is of the same one, and that a loss
+  // or the gradient of a micro-batch is whole where the ranks have other ones: a program may add them up later.
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
     if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;

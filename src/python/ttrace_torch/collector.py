@@ -31,6 +31,10 @@ from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
 
+# gloo's threads drop what they hold of Python after a collective, for which they need the interpreter's lock. One that
+# does so while the interpreter ends aborts the process ("terminate called without an active exception", PyTorch 2.13).
+_SECONDS_OF_GLOO = 0.05
+
 
 class Collector:
     def __init__(self, config: Config):
@@ -261,6 +265,8 @@ class Collector:
 
     def at_exit(self) -> None:
         self.safely(self._finish)
+        if rank_and_world_size()[1] > 1:
+            time.sleep(_SECONDS_OF_GLOO)
 
     def _finish(self) -> None:
         exception = sys.exc_info()[1]  # set where multiprocessing ends a child whose target raised
