@@ -15,8 +15,8 @@ constexpr double kPrecisionOfSums = 1e-3;
 
 bool is_gradient(const Finding& finding) {
   const Kind kind = finding.id.kind;
-  return (kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad) &&
-         finding.difference->elements > 1;
+  return kind == Kind::kParamGrad ||
+         ((kind == Kind::kGradOutput || kind == Kind::kGradInput) && finding.difference->elements > 1);
 }
 
 bool is_number(const Finding& finding) {

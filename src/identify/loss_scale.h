@@ -13,8 +13,9 @@ namespace ttrace {
 
 // Sets `loss` of the groups that are the loss, or the gradient with respect to it. An output is the loss where it has
 // the bits of the scalar `loss` of its micro-batch, in the reference and on every rank. Where the ranks hold slices of
-// the batch, so is any output of one floating-point number of the model itself, or of a module outside of it: it is
-// computed from the slice. So is a module's input or output of one number that the ranks have each of its own.
+// the batch, so is any output of one floating-point number, other on each rank, of the model itself, or of a module
+// outside of it: it is computed from the slice. So is a module's input or output of one number that the ranks have each
+// of its own.
 void find_losses(Grouping& grouping, const ModelLayout& layout);
 
 // What the tensor was multiplied by: the declared loss scale, or 1; and by the number of terms, where it is their mean.

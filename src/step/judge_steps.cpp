@@ -115,13 +115,16 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     std::string words;
     std::vector<std::int32_t> ranks;
     bool comparable = true;
+    const bool is_wrapped = std::any_of(steps.begin(), steps.end(), [&](const StatedStep& stated) {
+      return stated.step->optimizer != steps.front().step->optimizer;
+    });
     for (const StatedStep& stated : steps) {
       if (!are_comparable(*wanted.step, *stated.step)) {
         not_comparable.emplace(stated.step->optimizer, wanted.step->optimizer);
         comparable = false;
         continue;
       }
-      const std::string differs = describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name));
+      const std::string differs = describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name), is_wrapped);
       if (differs.empty()) continue;
       if (words.empty()) words = differs;
       ranks.push_back(stated.rank);

@@ -138,7 +138,8 @@ bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candida
          (candidate.optimizer.empty() || rule_of(candidate).rule);
 }
 
-std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip) {
+std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip,
+                                   bool is_wrapped) {
   const OptimizerStep &a = *candidate.step, &b = *reference.step;
   if (a.optimizer.empty() != b.optimizer.empty()) {
     return fmt::format("{}, reference {}", describe_class(a), describe_class(b));
@@ -154,7 +155,7 @@ std::string describe_other_options(const StatedStep& reference, const StatedStep
   } else {
     compare_named(a, b, words);
   }
-  if (words.text().empty()) compare_options_after(a, b, words);
+  if (words.text().empty() && !is_wrapped) compare_options_after(a, b, words);
   if (a.step && b.step && *a.step != *b.step) words.add(fmt::format("step {:g}, reference {:g}", *a.step, *b.step));
   if (a.calls != b.calls) {
     words.add(

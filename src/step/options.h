@@ -27,8 +27,10 @@ using StatedSteps = std::map<std::pair<std::int32_t, std::string>, std::vector<S
 StatedSteps stated_steps(const AlignedTrace& aligned);
 
 // Says how two steps' options differ: `learning rate 0.0012, reference 0.001`. Empty where they are equal.
-// `allowed_clip` is how far the clip factors may be apart, relatively; below 0: they are not compared.
-std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip);
+// `allowed_clip` is how far the clip factors may be apart, relatively; below 0: they are not compared. `is_wrapped` says
+// that another optimizer hands its options on to the candidate's when it steps: those for the next step are not there.
+std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip,
+                                   bool is_wrapped);
 
 // True where the options of both could be compared: they are of one class, or both of known rules.
 bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate);
