@@ -1,11 +1,15 @@
 #include "diagnose/loss_scales.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
+
+#include "base/lookup.h"
 
 namespace ttrace {
 namespace {
@@ -55,6 +59,32 @@ double whole_factor_of(const Finding& finding) {
   const double whole = std::round(std::max(factor, 1 / factor));
   const double nearest = factor > 1 ? whole : 1 / whole;
   return std::fabs(factor - nearest) <= bound * nearest ? nearest : 1;
+}
+
+std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
+  const double factor = whole_factor_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
+  const auto word = [&](double number) {
+    for (const Axis& axis : all_axes(evidence.mesh)) {
+      if (static_cast<double>(axis.size) == number) return axis.name;
+    }
+    return fmt::format("{:.0f}", number);
+  };
+  return fmt::format("parallelism: {{loss_scale: {}}}", factor >= 1 ? word(factor) : "1/" + word(1 / factor));
+}
+
+std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || !is_loss(first->id) || whole_factor_of(*first) == 1) return std::nullopt;
+  const bool is_in_gradients = std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& other) {
+    return other.difference && is_gradient(other) && other.id.microbatch == first->id.microbatch &&
+           whole_factor_of(other) == whole_factor_of(*first);
+  });
+  if (!is_in_gradients) return std::nullopt;
+  return fmt::format(
+      "where the program multiplies its loss so, say it in the annotations, {}, and what is wrong beside "
+      "that comes first",
+      loss_scale_line(*first, evidence));
 }
 
 std::vector<std::size_t> find_scaled(const Report& report) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "base/outcome.h"
+#include "diagnose/diagnosis.h"
 
 namespace ttrace {
 
@@ -18,5 +20,12 @@ std::vector<std::size_t> find_scaled(const Report& report);
 
 // Returns the integer, or one over it, that the candidate's tensor is the reference's times; 1 where it is none.
 double whole_factor_of(const Finding& finding);
+
+// Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.
+std::string loss_scale_line(const Finding& finding, const Evidence& evidence);
+
+// Says that a loss scale may be what is wrong first: a loss that is a whole multiple, as some of its gradients are, of a
+// run that is wrong elsewhere, too.
+std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence);
 
 }  // namespace ttrace

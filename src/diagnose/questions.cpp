@@ -69,19 +69,6 @@ bool is_training_right(const Report& report) {
                       [&](const Finding& finding) { return is_wrong(finding) && is_of_training(finding); });
 }
 
-// Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.
-std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
-  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
-  const double factor = whole_factor_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
-  const auto word = [&](double number) {
-    for (const Axis& axis : all_axes(evidence.mesh)) {
-      if (static_cast<double>(axis.size) == number) return axis.name;
-    }
-    return fmt::format("{:.0f}", number);
-  };
-  return fmt::format("parallelism: {{loss_scale: {}}}", factor >= 1 ? word(factor) : "1/" + word(1 / factor));
-}
-
 bool do_shards_misfit(const Finding& finding) {
   return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap;
 }

@@ -13,6 +13,7 @@
 #include "base/tensor_name.h"
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
+#include "diagnose/loss_scales.h"
 #include "diagnose/questions.h"
 
 namespace ttrace {
@@ -342,6 +343,7 @@ std::vector<std::optional<std::size_t>> add_root_causes(Report& report, const Ev
     report.explanation.roots.clear();
     follows_from = add_all_roots(report, evidence);
   }
+  if (auto note = describe_possible_scale(report, evidence)) report.notes.push_back(*std::move(note));
   return follows_from;
 }
 

@@ -124,7 +124,8 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
         comparable = false;
         continue;
       }
-      const std::string differs = describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name), is_wrapped);
+      const std::string differs =
+          describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name), is_wrapped);
       if (differs.empty()) continue;
       if (words.empty()) words = differs;
       ranks.push_back(stated.rank);

@@ -157,6 +157,13 @@ TEST_CASE(
   CHECK(explained(one, scaled_trace("tp=2", 2, 2, 2, 2), "parallelism: {loss_scale: tp}").same());
 }
 
+TEST_CASE("a loss scale is suggested where a step is wrong as well") {
+  const Report report = explained(scaled_trace("", 1, 1, 1, 1), scaled_trace("tp=2", 2, 2, 2, 2, 3));
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  REQUIRE(!report.notes.empty());
+  CHECK(has(report.notes.back(), "say it in the annotations, parallelism: {loss_scale: tp}, and what is wrong"));
+}
+
 TEST_CASE("it is none where a gradient is not that multiple, where it is no whole number, and where a step is wrong") {
   const Trace one = scaled_trace("", 1, 1, 1, 1);
   for (const Trace& wrong : {scaled_trace("tp=2", 2, 2, 2, 1), scaled_trace("tp=2", 2, 2, 2, 3),
