@@ -115,8 +115,9 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     std::string words;
     std::vector<std::int32_t> ranks;
     bool comparable = true;
-    const bool is_wrapped = std::any_of(steps.begin(), steps.end(), [&](const StatedStep& stated) {
-      return stated.step->optimizer != steps.front().step->optimizer;
+    const std::string& optimizer = steps.front().step->optimizer;
+    const bool is_wrapped = std::any_of(steps.begin(), steps.end(), [&optimizer](const StatedStep& stated) {
+      return stated.step->optimizer != optimizer;
     });
     for (const StatedStep& stated : steps) {
       if (!are_comparable(*wanted.step, *stated.step)) {
