@@ -37,6 +37,9 @@ struct Provenance {
   std::optional<std::string> axes;   // as --axes had them; absent where the framework itself gave them
   std::string started, git_commit, python, torch, device;
   double recording_seconds = 0;
+  // The program's own source files that rank 0 had loaded, from the top of their git repository, or from `directory`
+  // where there is none.
+  std::vector<std::string> program_files;
   // Holds what the program says of how it is parallel: by key of the section `parallelism` of an annotation file, in
   // JSON.
   std::map<std::string, std::string> parallelism;

@@ -38,12 +38,12 @@ std::string text_of(const std::vector<CheckRecord>& checks) {
                    {"verdict"},
                    {"candidate"},
                    {"largest", Justify::kRight},
-                   {"tensor"}});
+                   {"of"},
+                   {"first wrong"}});
   for (const CheckRecord& check : checks) {
-    const std::string tensor = check.same ? check.worst_tensor : check.first_wrong + " (first wrong)";
     table.add({fmt::format("{}", check.number), or_dash(check.started), commit_of(check),
                std::string(name_of(same_or_different(check.same))), or_dash(check.candidate), short_number(check.worst),
-               tensor});
+               or_dash(check.worst_tensor), or_dash(check.first_wrong)});
   }
   return table.text();
 }

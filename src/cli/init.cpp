@@ -54,9 +54,10 @@ void add_init(CLI::App& app, Run& run_command) {
       ->type_name("FILE")
       ->capture_default_str();
   command->footer(R"(The launcher says how many ranks there are; the reference is the same command on
-one process. What the program imports says which annotations fit, and git, where
-there is a repository, what it is made of. What it can't see is a comment in the
-file.
+one process, with 1 for sizes such as --tp 2, which say the candidate's axes.
+What the program imports says which annotations fit, and with the files that its
+arguments name, what it is made of (`inputs`). What it can't see is a comment in
+the file.
 
 Examples:
   ttrace init -- torchrun --nproc-per-node 4 train.py

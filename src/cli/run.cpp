@@ -76,7 +76,8 @@ std::vector<Job> select_candidates(const RunFile& file, const std::string& only)
 // The files that the run itself writes.
 std::set<fs::path> written_by(const RunOptions& options) {
   std::set<fs::path> files;
-  for (const std::string& path : {options.json, options.junit, options.markdown, options.html, options.history}) {
+  for (const std::string& path :
+       {options.json, options.junit, options.markdown, options.html, options.sarif, options.history}) {
     if (!path.empty() && path != "-") files.insert(fs::weakly_canonical(path));
   }
   return files;
@@ -95,7 +96,7 @@ void print_plan(const std::string& name, const CacheState& state, const std::str
             << "\n";
 }
 
-int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>& candidates, bool refresh) {
+int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>& candidates, Renewal renewal) {
   const CacheState reference = artifacts.reference_state();
   const CacheState tolerance =
       needs_estimate(candidates) ? artifacts.tolerance_state() : CacheState{Freshness::kFits, {}};
@@ -104,8 +105,7 @@ int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>&
     print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference", file.seeds + 1));
   }
   for (const Job& job : candidates) print_plan(job.name, artifacts.candidate_state(job), shell_line(job.command));
-  const bool stale = reference.freshness == Freshness::kStale || tolerance.freshness == Freshness::kStale;
-  if (!stale || refresh) return kExitSame;
+  if (artifacts.makes_again(reference, renewal) && artifacts.makes_again(tolerance, renewal)) return kExitSame;
   std::cout << "a run would refuse what is stale; with --refresh it makes that again\n";
   return kExitCouldNotLook;
 }
@@ -169,23 +169,49 @@ void add_waiver_notes(const RunContext& context, RunReport& report) {
     if (candidate.problem.empty()) checked.insert(candidate.name);
     for (const WaivedFinding& waived : candidate.report.waived_findings) used.insert(waived.waiver.line);
   }
-  report.notes = waiver_remarks(context.file, used, checked, context.today);
+  for (std::string& remark : waiver_remarks(context.file, used, checked, context.today)) {
+    report.notes.push_back(std::move(remark));
+  }
+}
+
+// What the file asks for. Throws SetupError.
+struct RunPlan {
+  std::string today = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));  // UTC
+  RunFile file;
+  std::vector<Job> candidates;
+};
+
+RunPlan plan_for(const RunOptions& options) {
+  try {
+    RunPlan plan;
+    plan.file = load(options, plan.today);
+    plan.candidates = select_candidates(plan.file, options.only);
+    return plan;
+  } catch (const InputError& error) {
+    throw SetupError(error.what());
+  }
+}
+
+// What stands for right must not change from commit to commit.
+Renewal renewal_of(const RunOptions& options) {
+  if (options.refresh) return Renewal::kAll;
+  return options.bisect ? Renewal::kNone : Renewal::kCheap;
 }
 
 int run_candidates(const RunOptions& options, RunReport& report, std::vector<PageFacts>& pages) {
   // plan
-  const std::string today = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));  // UTC
-  const RunFile file = load(options, today);
-  const std::vector<Job> candidates = select_candidates(file, options.only);
+  const auto [today, file, candidates] = plan_for(options);
+  const Renewal renewal = renewal_of(options);
   Workspace workspace(options.work);
   Artifacts artifacts(file, workspace, written_by(options), options.jobs);
-  if (options.plan) return show_plan(artifacts, file, candidates, options.refresh);
+  if (options.plan) return show_plan(artifacts, file, candidates, renewal);
 
   // make the reference and its tolerance
   for (const Job& job : candidates) artifacts.candidate_state(job);  // throws where an input is missing
   workspace.open();
-  artifacts.make_reference(options.refresh);
-  if (needs_estimate(candidates)) artifacts.make_tolerance(options.refresh);
+  artifacts.make_reference(renewal);
+  if (needs_estimate(candidates)) artifacts.make_tolerance(renewal);
+  report.notes = artifacts.notes();
 
   // collect and check each candidate
   const RunContext context{options, file, workspace, artifacts, today};
@@ -214,11 +240,14 @@ History history_of(const RunOptions& options) {
 
 // Exit codes: `git bisect run` takes one for a commit that can't be tested, and stops from the other on.
 constexpr int kSkipCommit = 125, kStopBisecting = 128;
+constexpr const char* kBisectAdvice =
+    " (to bisect: give the reference `inputs`, the files that it alone is made of, make it on the good commit with "
+    "`ttrace run --refresh`, and keep ttrace.yaml where no commit changes it: `ttrace run ../ttrace.yaml --bisect`)";
 
 int run(const RunOptions& options) {
   RunReport report;
   std::vector<PageFacts> pages;  // by candidate
-  bool stopped = false;
+  bool another_commit_helps = true;
   ReportFiles files;
   files.add("--json", options.json, [&] { return to_json(report); });
   files.add("--junit", options.junit, [&] { return to_junit(report, suites_of(report, pages)); });
@@ -230,11 +259,15 @@ int run(const RunOptions& options) {
     const int code = run_candidates(options, report, pages);
     if (!options.plan) files.write([&] { return to_text(report, text_options()); });
     return options.bisect && code == kExitCouldNotLook ? kSkipCommit : code;
+  } catch (const SetupError& error) {
+    report.problem = error.what();
+    if (options.bisect) report.problem += kBisectAdvice;
+    another_commit_helps = false;
   } catch (const InputError& error) {
     report.problem = error.what();
   } catch (const Interrupted& error) {
     report.problem = error.what();
-    stopped = true;
+    another_commit_helps = false;
   } catch (const fs::filesystem_error& error) {
     report.problem = error.what();
   }
@@ -242,7 +275,7 @@ int run(const RunOptions& options) {
   files.write([] { return ""; });
   if (!options.bisect) throw InputError(report.problem);
   spdlog::error("{}", printable(report.problem));
-  return stopped ? kStopBisecting : kSkipCommit;
+  return another_commit_helps ? kSkipCommit : kStopBisecting;
 }
 
 constexpr const char* kFooter = R"(ttrace.yaml:
@@ -277,13 +310,13 @@ directory, where all paths start.
 
 What is in the --work directory and fits is used again; a run that was killed
 goes on where it was. It fits while command, axes, iterations, variables and the
-code are as they were: every file of the git repository that is not ignored, or
-the files, directories and patterns under `inputs`. Candidates that do not fit
-are run again. A reference or tolerance that does not is refused, with the
-reason, and made again only with --refresh: what stands for right must not
-change unasked. Give the reference `inputs`, and other commits can use it. List
-the file that pins torch's version, too: runs on two versions are refused, but
-an upgrade alone is not noticed.
+code are as they were: the files, directories and patterns under `inputs`, or
+what git tracks, untracked sources, and files that the command names. Candidates
+that do not fit are run again, and so are a reference and its tolerance that
+take at most two minutes, with a note. Dearer ones are refused, with the reason,
+and made again with --refresh. Give the reference `inputs`, and other commits can
+use it. List the file that pins torch's version, too: runs on two versions are
+refused, but an upgrade alone is not noticed.
 
 A waiver accepts wrong tensors until its day (UTC), and they are listed; one
 that has expired or waives nothing is reported. One that names no tensor (**) or
@@ -316,7 +349,8 @@ void add_run(CLI::App& app, Run& run_command) {
   add_option(*command, {"--refresh", "", "Make a stale reference or tolerance again"}, options->refresh);
   add_option(*command,
              {"--bisect", "",
-              "For `git bisect run`: exit with 125 instead of 2, which skips a commit that could not be looked at"},
+              "For `git bisect run`: exit with 125 instead of 2, which skips a commit that could not be looked at, and "
+              "with 128 where no other commit helps, as with a stale reference"},
              options->bisect);
   add_option(*command, option::kJson, options->json);
   add_option(*command, {"--junit", "FILE", "Write it as JUnit XML, a suite per candidate (-: stdout)"}, options->junit);

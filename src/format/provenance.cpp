@@ -284,6 +284,7 @@ Provenance parse_provenance(std::string text, std::string_view where) {
   provenance.python = string_or_empty(json, "python");
   provenance.torch = string_or_empty(json, "torch");
   provenance.device = string_or_empty(json, "device");
+  provenance.program_files = string_list(value_or_null(json, "program_files"));
   const Json seconds = value_or_null(json, "recording_seconds");
   if (seconds.is_number()) provenance.recording_seconds = seconds.get<double>();
   const Json parallelism = value_or_null(json, "parallelism");

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <cstdlib>
 
-#include "base/error.h"
 #include "files/tolerance_file.h"
 #include "host/launch.h"
 #include "host/shell_words.h"
@@ -39,6 +39,35 @@ std::string annotations_fingerprint(const AnnotationSource& annotations) {
   if (annotations.file.empty()) text += "as the program says\n";
   for (const std::string& file : load_annotations(annotations).files) text += fingerprint_of(file) + "\n";
   return fingerprint(text);
+}
+
+// The part of a key that a loaded file has.
+constexpr std::string_view kLoaded = "loaded ";
+
+bool is_loaded(const std::string& part) { return part.starts_with(kLoaded); }
+
+// The directory that a trace names the program's files from.
+fs::path source_root() { return Repository(".").top().value_or(fs::current_path()); }
+
+std::string fingerprint_if_there(const fs::path& file) {
+  return fs::is_regular_file(file) ? fingerprint_of(file) : "not there";
+}
+
+bool lies_in(const fs::path& file, const fs::path& directory) {
+  const fs::path relative = file.lexically_relative(directory);
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+// Returns the words of a job's command, also of a line for the shell, as far as spaces tell them apart.
+std::vector<std::string> words_of(const Job& job) {
+  const std::vector<std::string> command = without_needless_shell(job.command);
+  if (command != job.command || command.size() != 3 || command[1] != "-c") return command;
+  std::istringstream line(command[2]);
+  return {std::istream_iterator<std::string>(line), {}};
+}
+
+std::string in_minutes_or_seconds(double seconds) {
+  return seconds < 90 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.0f} min", seconds / 60);
 }
 
 }  // namespace
@@ -77,10 +106,50 @@ const Key& Artifacts::code_key() {
   return *code_key_;
 }
 
+// Adds the files that the command names, such as configurations, where git need not know them.
+void Artifacts::add_files_of_command(const Job& job, Key& key) const {
+  const fs::path root = source_root();
+  for (const std::string& word : words_of(job)) {
+    for (const std::string& name : {word, word.substr(word.find('=') + 1)}) {
+      std::error_code ignored;
+      const fs::path file = fs::weakly_canonical(name, ignored);
+      if (name.empty() || !fs::is_regular_file(file, ignored) || !lies_in(file, root)) continue;
+      if (!key.contains("code " + file.lexically_relative(root).string())) key["file " + name] = fingerprint_of(file);
+    }
+  }
+}
+
+// Adds the program's own source files that the run had loaded and the key lacks: what `inputs` forgets must not make an
+// old trace pass for one of the present program.
+void Artifacts::add_loaded_files(const fs::path& trace, Key& key) const {
+  const fs::path root = source_root();
+  std::set<fs::path> known;
+  for (const auto& [part, value] : key) {
+    if (part.starts_with("input ")) known.insert(fs::weakly_canonical(part.substr(6)));
+    if (part.starts_with("code ")) known.insert(root / part.substr(5));
+  }
+  for (const std::string& name : read_trace(trace).provenance.program_files) {
+    const fs::path file = (root / name).lexically_normal();
+    if (!lies_in(file, root) || known.contains(file)) continue;
+    key[std::string(kLoaded) + name] = fingerprint_if_there(file);
+  }
+}
+
+// Compares what the artifact was made from with `now` and the present content of the files that it had loaded.
+CacheState Artifacts::state_of(const std::string& artifact, const Key& now) const {
+  Key all = now;
+  const Key stored = workspace_.stored_key(artifact).value_or(Key());
+  for (const auto& [part, value] : stored) {
+    if (is_loaded(part)) all[part] = fingerprint_if_there(source_root() / part.substr(kLoaded.size()));
+  }
+  return workspace_.state_of(artifact, all);
+}
+
 Key Artifacts::job_key(const Job& job) {
   Key key;
   if (job.inputs.empty()) {
     key = code_key();
+    add_files_of_command(job, key);
   } else {
     for (const auto& [path, print] : fingerprints_of(job.inputs)) key.emplace("input " + path, print);
   }
@@ -116,7 +185,27 @@ Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::ui
 
 std::string Artifacts::reference_run_id() const { return read_trace(workspace_.trace_of(kReference)).run_id; }
 
-CacheState Artifacts::reference_state() { return workspace_.state_of(kReference, job_key(file_.reference)); }
+// Files that the reference had loaded and its `inputs` lack do not make it stale: that list says on purpose what other
+// commits may change.
+CacheState Artifacts::reference_state() {
+  Key now = job_key(file_.reference);
+  const Key stored = workspace_.stored_key(kReference).value_or(Key());
+  for (const auto& [part, value] : stored) {
+    if (is_loaded(part)) now[part] = value;
+  }
+  return workspace_.state_of(kReference, now);
+}
+
+void Artifacts::note_unlisted_changes() {
+  const Key stored = workspace_.stored_key(kReference).value_or(Key());
+  for (const auto& [part, value] : stored) {
+    if (!is_loaded(part) || fingerprint_if_there(source_root() / part.substr(kLoaded.size())) == value) continue;
+    notes_.push_back(fmt::format(
+        "the reference had loaded {}, which has changed since and is not among its `inputs`: list it there, or "
+        "--refresh where the reference would compute something else now",
+        printable(part.substr(kLoaded.size()))));
+  }
+}
 
 CacheState Artifacts::tolerance_state() {
   const bool has_reference = reference_state().freshness == Freshness::kFits;
@@ -137,7 +226,7 @@ std::optional<SoftwareDifference> Artifacts::other_software(const std::string& a
 // Compares keys, and the software: a run that fits its key is stale all the same where the reference was made on other
 // software since.
 CacheState Artifacts::state_of_run(const std::string& artifact, const Key& key) {
-  CacheState state = workspace_.state_of(artifact, key);
+  CacheState state = state_of(artifact, key);
   if (state.freshness != Freshness::kFits || reference_state().freshness != Freshness::kFits) return state;
   if (const auto other = other_software(artifact)) {
     state.freshness = Freshness::kStale;
@@ -146,10 +235,30 @@ CacheState Artifacts::state_of_run(const std::string& artifact, const Key& key) 
   return state;
 }
 
-void Artifacts::refuse_stale(const std::string& artifact, const CacheState& state) const {
+// Returns how long the reference and its tolerance take, as the reference was timed; nothing where it wasn't.
+std::optional<double> Artifacts::seconds_to_renew() const {
+  const auto seconds = workspace_.seconds_of(kReference);
+  const double runs = 2.0 + static_cast<double>(file_.seeds);  // itself, its rerun, the perturbed ones
+  return seconds ? std::optional(*seconds * runs) : std::nullopt;
+}
+
+bool Artifacts::makes_again(const CacheState& state, Renewal renewal) const {
+  if (state.freshness != Freshness::kStale || renewal == Renewal::kAll) return true;
+  const auto seconds = seconds_to_renew();
+  return renewal == Renewal::kCheap && seconds && *seconds <= kMostCheapSeconds;
+}
+
+// Notes what is made again, and throws SetupError where it may not be.
+void Artifacts::require_renewal(const std::string& artifact, const CacheState& state, Renewal renewal) {
   if (state.freshness != Freshness::kStale) return;
-  throw InputError(fmt::format("{}: stale: {}; expected what it was made from; --refresh makes it again",
-                               workspace_.path_of(artifact).string(), describe(state)));
+  if (makes_again(state, renewal)) {
+    notes_.push_back(fmt::format("the {} was made again: {}", artifact, describe(state)));
+    return;
+  }
+  const auto seconds = seconds_to_renew();
+  throw SetupError(fmt::format("{}: stale: {}; expected what it was made from; --refresh makes it again{}",
+                               workspace_.path_of(artifact).string(), describe(state),
+                               seconds ? ", in about " + in_minutes_or_seconds(*seconds) : ""));
 }
 
 CollectOptions Artifacts::options_for(const Job& job) const {
@@ -164,8 +273,12 @@ CollectOptions Artifacts::options_for(const Job& job) const {
 }
 
 // Keeps what was collected in `unfinished`. Throws InputError where the command failed, and Interrupted.
-void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code) {
-  if (code == 0) workspace_.finish(unfinished, run.artifact, run.key);
+void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code, std::optional<double> seconds) {
+  if (code == 0) {
+    Key key = run.key;
+    add_loaded_files(unfinished / "trace", key);
+    workspace_.finish(unfinished, run.artifact, key, seconds);
+  }
   if (const int signal = interrupted_by(); signal != 0) {
     throw Interrupted(fmt::format("interrupted by signal {}; what is whole is kept: run it again to go on", signal));
   }
@@ -174,9 +287,11 @@ void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code)
     const std::string what = too_late ? fmt::format("did not end within {} s", run.options.timeout.count())
                                       : fmt::format("exit code {}", code);
     throw InputError(
-        fmt::format("the trace of {} could not be collected, {}; expected a command that ends with 0 (what it left is "
-                    "in {} until the next run)",
-                    display_name(run.artifact), what, (unfinished / "trace").string()));
+        fmt::format("the trace of {} could not be collected, {}; expected a command that ends with 0 (it is on line {} "
+                    "of {}{}; what it left is in {} until the next run)",
+                    display_name(run.artifact), what, run.line, file_.path,
+                    run.artifact == kReference ? ": take from it what makes the program parallel" : "",
+                    (unfinished / "trace").string()));
   }
 }
 
@@ -184,7 +299,9 @@ void Artifacts::collect_run(const Run& run) {
   const fs::path unfinished = workspace_.begin(run.artifact);
   CollectOptions options = run.options;
   options.output = unfinished / "trace";
-  finish_run(run, unfinished, collect(options));
+  const auto start = std::chrono::steady_clock::now();
+  const int code = collect(options);
+  finish_run(run, unfinished, code, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
 // Throws InputError where the run used other software than the reference. Such a run is kept: it fits again once the
@@ -228,7 +345,7 @@ void Artifacts::collect_side_by_side(std::vector<Run> runs) {
   std::optional<Interrupted> interrupted;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     try {
-      finish_run(runs[i], unfinished[i], codes[i]);
+      finish_run(runs[i], unfinished[i], codes[i], std::nullopt);
       require_same_software(runs[i].artifact);
     } catch (const InputError& error) {
       failed_[runs[i].artifact] = error.what();
@@ -239,28 +356,28 @@ void Artifacts::collect_side_by_side(std::vector<Run> runs) {
   if (interrupted) throw *interrupted;
 }
 
-void Artifacts::make_reference(bool refresh) {
+void Artifacts::make_reference(Renewal renewal) {
   const CacheState state = reference_state();
-  if (!refresh) refuse_stale(kReference, state);
-  if (state.freshness == Freshness::kFits) return;
+  require_renewal(kReference, state, renewal);
+  if (state.freshness == Freshness::kFits) return note_unlisted_changes();
   print_what_is_made(kReference, state);
   workspace_.remove(kTolerance);  // it is the former reference's
-  collect_run({kReference, job_key(file_.reference), options_for(file_.reference)});
+  collect_run({kReference, job_key(file_.reference), options_for(file_.reference), file_.reference.line});
 }
 
 Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed) {
   const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
-  Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference)};
+  Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
   run.options.perturb = seed;
   run.options.perturb_at = file_.estimator;
   return run;
 }
 
-void Artifacts::make_tolerance(bool refresh) {
+void Artifacts::make_tolerance(Renewal renewal) {
   const std::string reference_run = reference_run_id();
   const Key key = tolerance_key(reference_run);
   const CacheState state = workspace_.state_of(kTolerance, key);
-  if (!refresh) refuse_stale(kTolerance, state);
+  require_renewal(kTolerance, state, renewal);
   if (state.freshness == Freshness::kFits) return;
   EstimateToleranceOptions options;
   options.reference = workspace_.trace_of(kReference);
@@ -283,7 +400,7 @@ void Artifacts::make_tolerance(bool refresh) {
 }
 
 Artifacts::Run Artifacts::candidate_run(const Job& candidate) {
-  return {candidate_artifact(candidate), job_key(candidate), options_for(candidate)};
+  return {candidate_artifact(candidate), job_key(candidate), options_for(candidate), candidate.line};
 }
 
 void Artifacts::prepare_candidates(const std::vector<Job>& candidates) {
@@ -304,7 +421,7 @@ void Artifacts::make_second_run(const Job& candidate, const CollectOptions& opti
                    {"ttrace", TTRACE_VERSION}};
   CollectOptions in_time = options;
   in_time.timeout = candidate.timeout;
-  make_run({second_run_artifact(candidate), key, in_time});
+  make_run({second_run_artifact(candidate), key, in_time, candidate.line});
 }
 
 }  // namespace ttrace

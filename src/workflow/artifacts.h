@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "files/run_file.h"
 #include "workflow/collect.h"
 #include "workflow/software.h"
@@ -29,6 +30,17 @@ class Interrupted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Something is wrong with what the run is given or keeps, whatever the code is that it runs: another commit won't help.
+class SetupError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+// Says which of a stale reference and a stale tolerance are made again.
+enum class Renewal { kNone, kCheap, kAll };
+// A reference is cheap where it and its tolerance take no longer to make, by the time that it took before.
+inline constexpr double kMostCheapSeconds = 120;
+
 // Makes each artifact, unless the workspace has one that fits, and prints to stderr what it makes and why. Throws
 // InputError, and Interrupted.
 class Artifacts {
@@ -41,9 +53,13 @@ class Artifacts {
   CacheState tolerance_state();  // stale, too, where the reference is
   CacheState candidate_state(const Job& candidate);
 
-  // These two refuse to replace what is stale, unless `refresh` asks for it.
-  void make_reference(bool refresh);
-  void make_tolerance(bool refresh);
+  bool makes_again(const CacheState& state, Renewal renewal) const;  // true for what is not stale, too
+
+  // These two refuse to replace what is stale, but for what `renewal` says. Throw SetupError.
+  void make_reference(Renewal renewal);
+  void make_tolerance(Renewal renewal);
+  // Says what of the reference and its tolerance was made again, and what else a reader must know of them.
+  const std::vector<std::string>& notes() const { return notes_; }
   // Collects side by side what no artifact fits, or nothing where one job runs at a time. What fails is reported when
   // its candidate is made.
   void prepare_candidates(const std::vector<Job>& candidates);
@@ -53,6 +69,10 @@ class Artifacts {
 
  private:
   const Key& code_key();
+  void add_files_of_command(const Job& job, Key& key) const;
+  void add_loaded_files(const std::filesystem::path& trace, Key& key) const;
+  CacheState state_of(const std::string& artifact, const Key& now) const;
+  void note_unlisted_changes();
   Key job_key(const Job& job);
   Key rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
   Key tolerance_key(const std::string& reference_run) const;
@@ -65,21 +85,25 @@ class Artifacts {
     std::string artifact;
     Key key;
     CollectOptions options;
+    int line = 0;  // of its command, in the file
   };
   Run rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed);
   Run candidate_run(const Job& candidate);
   std::filesystem::path make_run(const Run& run);
   void collect_run(const Run& run);
   void collect_side_by_side(std::vector<Run> runs);
-  void finish_run(const Run& run, const std::filesystem::path& unfinished, int code);
+  // `seconds`: that it took, where nothing ran beside it.
+  void finish_run(const Run& run, const std::filesystem::path& unfinished, int code, std::optional<double> seconds);
   void require_same_software(const std::string& artifact) const;
-  void refuse_stale(const std::string& artifact, const CacheState& state) const;
+  std::optional<double> seconds_to_renew() const;
+  void require_renewal(const std::string& artifact, const CacheState& state, Renewal renewal);
 
   const RunFile& file_;
   Workspace& workspace_;
   std::set<std::filesystem::path> not_code_;
   std::optional<Key> code_key_;  // git is asked once
   std::size_t jobs_;
+  std::vector<std::string> notes_;
   std::map<std::string, std::string> failed_;  // by artifact: why it could not be made beside others
 };
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -39,6 +41,13 @@ std::vector<std::string> split(const std::string& text, char separator) {
     begin = end + 1;
   }
   return parts;
+}
+
+// False for what an untracked file usually is: a report, a log, a note, a checkpoint, data.
+bool may_be_code(const fs::path& path) {
+  constexpr std::array<std::string_view, 15> kSuffixes = {
+      ".py", ".pyi", ".pyx", ".so", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".yaml", ".yml", ".toml", ".cfg"};
+  return std::find(kSuffixes.begin(), kSuffixes.end(), path.extension().string()) != kSuffixes.end();
 }
 
 using Files = std::map<std::string, std::string>;
@@ -106,7 +115,10 @@ std::optional<Files> Repository::files(const std::set<fs::path>& left_out) const
   const auto untracked = git(directory_, "ls-files --others --exclude-standard --full-name -z :/");
   if (!top || !listing || !changed || !untracked) return std::nullopt;
   Files files = parse_listing(*listing);
-  std::vector<std::string> differing = split(*changed + *untracked, '\0');
+  std::vector<std::string> differing = split(*changed, '\0');
+  for (std::string& path : split(*untracked, '\0')) {
+    if (may_be_code(path)) differing.push_back(std::move(path));
+  }
   std::erase_if(differing, [&](const std::string& path) { return left_out.contains(*top / path); });
   add_changes(*top, differing, files);
   std::erase_if(files, [&](const auto& item) { return left_out.contains(*top / item.first); });

@@ -21,9 +21,10 @@ class Repository {
   // Returns the top of the repository; nothing where there is none.
   std::optional<std::filesystem::path> top() const;
 
-  // Maps every file that is not ignored and not in `left_out` (absolute paths), by its path from the top of the
-  // repository, to git's id of its present content, so that committing a file changes nothing. A submodule's id is of
-  // its commit and of what was changed in it. Returns nothing where there is no commit.
+  // Maps every file that git tracks, and every source or configuration file that it neither tracks nor ignores, to git's
+  // id of its present content, so that committing one changes nothing: by its path from the top of the repository,
+  // without those in `left_out` (absolute paths). Other untracked files are reports, notes and data. A submodule's id is
+  // of its commit and of what was changed in it. Returns nothing where there is no commit.
   std::optional<std::map<std::string, std::string>> files(const std::set<std::filesystem::path>& left_out) const;
 
  private:

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <regex>
 #include <set>
@@ -14,6 +16,7 @@
 #include "base/integer.h"
 #include "host/shell_words.h"
 #include "text/yaml.h"
+#include "workflow/program_inputs.h"
 
 namespace ttrace {
 namespace {
@@ -34,10 +37,30 @@ constexpr std::array kLaunchers = {
     Launcher{"mpirun", {"-np", "-n", "--np"}},
 };
 
-// Options of Megatron-LM by which a run is parallel: with a size, or alone.
-constexpr std::array<std::string_view, 5> kSizes = {"--tensor-model-parallel-size", "--pipeline-model-parallel-size",
-                                                    "--context-parallel-size", "--expert-model-parallel-size",
-                                                    "--expert-tensor-parallel-size"};
+// Names of options that say how large an axis is, without dashes, underscores and the sections before them:
+// `--tensor_parallel_size 2`, `parallelism.tp=2`. The axes are in the usual order, fastest first.
+struct SizeOptions {
+  std::string_view axis;
+  std::array<std::string_view, 7> names;
+};
+constexpr std::array kSizeOptions = {
+    SizeOptions{"tp",
+                {"tp", "tpsize", "tpdegree", "tensorparallel", "tensorparallelsize", "tensorparalleldegree",
+                 "tensormodelparallelsize"}},
+    SizeOptions{"etp", {"etp", "etpsize", "experttensorparallelsize", "", "", "", ""}},
+    SizeOptions{"cp",
+                {"cp", "cpsize", "cpdegree", "contextparallel", "contextparallelsize", "contextparalleldegree", ""}},
+    SizeOptions{"ep",
+                {"ep", "epsize", "epdegree", "expertparallel", "expertparallelsize", "expertparalleldegree",
+                 "expertmodelparallelsize"}},
+    SizeOptions{"dp",
+                {"dp", "dpsize", "dpdegree", "dataparallel", "dataparallelsize", "dataparallelsharddegree",
+                 "dataparallelreplicatedegree"}},
+    SizeOptions{"pp",
+                {"pp", "ppsize", "ppdegree", "pipelineparallel", "pipelineparallelsize", "pipelineparalleldegree",
+                 "pipelinemodelparallelsize"}},
+};
+// Options of Megatron-LM by which a run is parallel without a size.
 constexpr std::array<std::string_view, 2> kFlags = {"--sequence-parallel", "--use-distributed-optimizer"};
 
 constexpr std::array<std::string_view, 8> kFrameworks = {"accelerate",
@@ -117,11 +140,84 @@ std::string doubled_braces(const std::string& text) {
   return result;
 }
 
-std::string inputs_of(const TrainingCommand& command) {
-  const fs::path folder = command.script.parent_path();
-  const std::string input = command.script.empty() ? "." : folder.empty() ? command.script.string() : folder.string();
-  return fmt::format("    inputs: [{}]    # files and folders that it is made of: no git repository knows them here\n",
-                     yaml_word(doubled_braces(input)));
+// Returns the line that lists what the program is made of; nothing where git must say it.
+std::string inputs_line(const TrainingCommand& command, bool is_in_git) {
+  if (command.inputs.empty()) return is_in_git ? "" : "inputs: [.]    # files and folders that it is made of\n";
+  std::string list;
+  for (const std::string& input : command.inputs) {
+    list += (list.empty() ? "" : ", ") + yaml_word(doubled_braces(input));
+  }
+  return fmt::format("inputs: [{}]    # what it is made of: add what it reads or imports beside\n", list);
+}
+
+// Returns the name without dashes, underscores and what stands before its last dot.
+std::string plain_name(std::string_view option) {
+  std::string name;
+  for (const char c : option.substr(option.rfind('.') + 1)) {
+    if (c != '-' && c != '_') name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+// Returns the axis whose size the option says; empty for any other word.
+std::string_view axis_of(std::string_view option) {
+  const std::string name = plain_name(option);
+  for (const SizeOptions& options : kSizeOptions) {
+    if (contains(options.names, name)) return options.axis;
+  }
+  return {};
+}
+
+// Sets the sizes that follow `at` to 1 in `on_one`, and keeps them.
+void take_out_sizes(std::size_t at, TrainingCommand& command) {
+  std::map<std::string_view, std::int64_t> found;
+  for (std::size_t i = at; i < command.words.size(); ++i) {
+    const std::string& word = command.words[i];
+    const std::size_t equals = word.find('=');
+    const bool is_alone = equals == std::string::npos && word.starts_with('-') && i + 1 < command.words.size();
+    const std::string_view axis = axis_of(std::string_view(word).substr(0, equals));
+    if (axis.empty() || (equals == std::string::npos && !is_alone)) continue;
+    const std::size_t place = is_alone ? i + 1 : i;
+    const std::string before = is_alone ? "" : word.substr(0, equals + 1);
+    const auto size = integer_of(command.words[place].substr(before.size()));
+    if (!size || *size <= 1) continue;
+    command.on_one[place] = before + "1";
+    found[axis] = found.contains(axis) ? found[axis] * *size : *size;
+  }
+  for (const SizeOptions& options : kSizeOptions) {
+    if (found.contains(options.axis)) command.sizes.emplace_back(options.axis, found[options.axis]);
+  }
+}
+
+// Returns the axes that the sizes say, with dp for the rest of the ranks; nothing where they do not divide them, or
+// experts make them a second factoring.
+std::vector<std::string> axes_of(const TrainingCommand& command) {
+  std::vector<std::pair<std::string, std::int64_t>> axes = command.sizes;
+  std::int64_t product = 1;
+  for (const auto& [axis, size] : axes) {
+    if (axis == "ep" || axis == "etp" || size > command.ranks) return {};
+    product *= size;
+  }
+  if (axes.empty() || command.ranks % product != 0) return {};
+  const bool has_dp = std::any_of(axes.begin(), axes.end(), [](const auto& axis) { return axis.first == "dp"; });
+  if (product < command.ranks && has_dp) return {};
+  const auto pipeline = std::find_if(axes.begin(), axes.end(), [](const auto& axis) { return axis.first == "pp"; });
+  if (product < command.ranks) axes.insert(pipeline, {"dp", command.ranks / product});
+  std::vector<std::string> words;
+  for (const auto& [axis, size] : axes) words.push_back(fmt::format("{}={}", axis, size));
+  return words;
+}
+
+// Returns the line of a candidate's axes. It is a comment where a framework may know better, or where the arguments do
+// not say in which order the axes lie.
+std::string axes_line(const TrainingCommand& command) {
+  const std::vector<std::string> axes = axes_of(command);
+  if (axes.size() == 1 && command.frameworks.empty()) {
+    return fmt::format("    axes: {}                   # as its arguments say\n", axes.front());
+  }
+  return "    # How the ranks are arranged, where neither the framework nor a device mesh says it, fastest first:\n" +
+         (axes.empty() ? fmt::format("    # axes: dp={}                 # or tp=2,dp=2,sp=tp\n", command.ranks)
+                       : fmt::format("    # axes: {}\n", fmt::join(axes, ",")));
 }
 
 std::string name_for(const TrainingCommand& command) {
@@ -133,16 +229,42 @@ std::string name_for(const TrainingCommand& command) {
   return command.ranks == 1 ? name : fmt::format("{}-{}-ranks", name, command.ranks);
 }
 
+// Returns the place of the module that `python -m` or torchrun's `-m` runs, whose file becomes the script; the number
+// of words where there is none.
+std::size_t find_module_to_run(const std::vector<std::string>& words, fs::path& script) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i - 1] != "-m" && words[i - 1] != "--module") continue;
+    script = file_of_module(words[i]);
+    if (!script.empty()) return i;
+  }
+  return words.size();
+}
+
+// Adds the files of this directory that the arguments name, such as configurations.
+void add_files_among(const std::vector<std::string>& words, std::size_t script, std::vector<std::string>& inputs) {
+  if (inputs.empty()) return;
+  for (std::size_t i = script + 1; i < words.size(); ++i) {
+    const std::string name = words[i].substr(words[i].find('=') + 1);
+    const bool is_listed = std::find(inputs.begin(), inputs.end(), name) != inputs.end();
+    if (!is_listed && fs::path(name).is_relative() && fs::is_regular_file(name)) inputs.push_back(name);
+  }
+}
+
 }  // namespace
 
 TrainingCommand look_at(const std::vector<std::string>& words) {
-  TrainingCommand command{words, 1, words, {}, {}};
+  TrainingCommand command;
+  command.words = command.on_one = words;
   const auto is_script = [](const std::string& word) { return word.ends_with(".py"); };
-  const auto at = static_cast<std::size_t>(std::find_if(words.begin(), words.end(), is_script) - words.begin());
+  auto at = static_cast<std::size_t>(std::find_if(words.begin(), words.end(), is_script) - words.begin());
   if (at < words.size()) {
     command.script = words[at];
-    command.frameworks = frameworks_in(command.script);
+  } else {
+    at = find_module_to_run(words, command.script);
   }
+  if (!command.script.empty()) command.frameworks = frameworks_in(command.script);
+  if (fs::is_regular_file(command.script)) command.inputs = program_inputs(command.script);
+  add_files_among(words, at, command.inputs);
   if (const Launcher* launcher = launcher_of(words, at)) {
     each_value(words, 0, at, launcher->ranks, [&](std::size_t i, const std::string& before) {
       const auto ranks = integer_of(words[i].substr(before.size()));
@@ -151,8 +273,7 @@ TrainingCommand look_at(const std::vector<std::string>& words) {
       command.on_one[i] = before + "1";
     });
   }
-  each_value(words, at, words.size(), kSizes,
-             [&](std::size_t i, const std::string& before) { command.on_one[i] = before + "1"; });
+  if (at < words.size()) take_out_sizes(at + 1, command);
   std::erase_if(command.on_one, [](const std::string& word) { return contains(kFlags, word); });
   return command;
 }
@@ -166,15 +287,15 @@ std::string run_file_for(const TrainingCommand& command, bool is_in_git) {
                       : " Say here how to run what the candidate must equal:\n"
                         "# an eager, unfused or older program, which computes the same in theory.\n";
   text += fmt::format("reference:\n  command: {}\n", yaml_word(shell_line(command.on_one)));
-  if (!is_in_git) text += inputs_of(command).substr(2);
+  const std::string inputs = inputs_line(command, is_in_git);
+  if (!inputs.empty()) text += "  " + inputs;
   text += "\ncandidates:\n";
   text += fmt::format("  - name: {}\n    command: {}\n", name_for(command),
                       yaml_word(doubled_braces(shell_line(command.words))));
   if (is_parallel) {
-    text += "    # How the ranks are arranged, where neither the framework nor a device mesh says it:\n";
-    text += fmt::format("    # axes: dp={}                 # or tp=2,dp=2,sp=tp\n", command.ranks);
+    text += axes_line(command);
   }
-  if (!is_in_git) text += inputs_of(command);
+  if (!inputs.empty()) text += "    " + inputs;
   text += "    # matrix: {tp: [1, 2]}       # one candidate for each: {tp} in name, command and axes\n\n";
   if (!command.frameworks.empty()) text += fmt::format("# It imports {}.\n", fmt::join(command.frameworks, ", "));
   text += advice_for(command.frameworks);

@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kKeyFile = "key.json";
+constexpr const char* kSecondsFile = "seconds";
 
 Key parse_key(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -76,6 +77,13 @@ CacheState Workspace::state_of(const std::string& artifact, const Key& now) cons
   return compare_keys(stored_key(artifact), parse_key(to_text(now)));
 }
 
+std::optional<double> Workspace::seconds_of(const std::string& artifact) const {
+  std::ifstream file(path_of(artifact) / kSecondsFile);
+  double seconds = 0;
+  if (!(file >> seconds) || !(seconds >= 0)) return std::nullopt;
+  return seconds;
+}
+
 fs::path Workspace::begin(const std::string& artifact) {
   // The name is never used again: processes that outlive a killed run write into nobody else's artifact.
   std::string unfinished = (root_ / "partial" / artifact).string() + "-XXXXXX";
@@ -86,7 +94,9 @@ fs::path Workspace::begin(const std::string& artifact) {
   return unfinished;
 }
 
-void Workspace::finish(const fs::path& unfinished, const std::string& artifact, const Key& key) {
+void Workspace::finish(const fs::path& unfinished, const std::string& artifact, const Key& key,
+                       std::optional<double> seconds) {
+  if (seconds) replace_file(unfinished / kSecondsFile, fmt::format("{:.1f}\n", *seconds));
   replace_file(unfinished / kKeyFile, to_text(key));
   fs::create_directories(path_of(artifact).parent_path());
   const fs::path former = begin("former");  // the former artifact is moved here first: deleting it may take long

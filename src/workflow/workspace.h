@@ -1,6 +1,6 @@
 // The directory where `ttrace run` keeps what it made, for the next run:
 //
-//   reference/            trace/, key.json: what it was made from
+//   reference/            trace/, key.json: what it was made from; seconds: how long that took
 //   tolerance/            tolerance.yaml, key.json
 //   candidates/<name>/    trace/, key.json; report.json, of the last check
 //   second-runs/<name>/   trace/, key.json: of a candidate that differs, its modules given the reference's values
@@ -33,15 +33,16 @@ class Workspace {
   std::filesystem::path path_of(const std::string& artifact) const { return root_ / artifact; }
   std::filesystem::path trace_of(const std::string& artifact) const { return root_ / artifact / "trace"; }
   CacheState state_of(const std::string& artifact, const Key& now) const;
+  std::optional<Key> stored_key(const std::string& artifact) const;
+  std::optional<double> seconds_of(const std::string& artifact) const;  // that it took to make; nothing: not known
 
   std::filesystem::path begin(const std::string& artifact);  // returns an empty directory to make it in
-  // Puts what `unfinished` holds in the artifact's place.
-  void finish(const std::filesystem::path& unfinished, const std::string& artifact, const Key& key);
+  // Puts what `unfinished` holds in the artifact's place. `seconds`: that it took to make, where that is of interest.
+  void finish(const std::filesystem::path& unfinished, const std::string& artifact, const Key& key,
+              std::optional<double> seconds = std::nullopt);
   void remove(const std::string& artifact);
 
  private:
-  std::optional<Key> stored_key(const std::string& artifact) const;
-
   std::filesystem::path root_;
   int lock_ = -1;
 };

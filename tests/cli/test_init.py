@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -28,7 +29,12 @@ def written(ttrace, *command):
 @pytest.mark.parametrize(
     ("command", "reference", "name"),
     [
-        ("torchrun --nproc-per-node 4 train.py --tp 4", "torchrun --nproc-per-node 1 train.py --tp 4", "train-4-ranks"),
+        ("torchrun --nproc-per-node 4 train.py --tp 4", "torchrun --nproc-per-node 1 train.py --tp 1", "train-4-ranks"),
+        (
+            "torchrun --nproc-per-node 4 train.py model.tensor_parallel_size=2 --pp-size=2 --top 3",
+            "torchrun --nproc-per-node 1 train.py model.tensor_parallel_size=1 --pp-size=1 --top 3",
+            "train-4-ranks",
+        ),
         ("torchrun --nproc_per_node=8 a/pre.py", "torchrun --nproc_per_node=1 a/pre.py", "pre-8-ranks"),
         (
             "python -m torch.distributed.run --nproc-per-node 2 train.py",
@@ -52,6 +58,63 @@ def test_the_reference_is_the_command_on_one_process(ttrace, command, reference,
     (candidate,) = content["candidates"]
     assert candidate["name"] == name
     assert candidate["command"].replace("'", "").replace("{{", "{").replace("}}", "}") == command
+
+
+@pytest.mark.parametrize(
+    ("command", "axes"),
+    [
+        ("torchrun --nproc-per-node 2 t.py --tp 2", "tp=2"),
+        ("torchrun --nproc-per-node 4 t.py --tp 4 --lr 2", "tp=4"),
+        ("torchrun --nproc-per-node 4 t.py --dp=4", "dp=4"),
+        ("torchrun --nproc-per-node 4 t.py --tp 2", None),  # dp is the rest: which of them is faster?
+        ("torchrun --nproc-per-node 4 t.py --tp 3", None),
+        ("torchrun --nproc-per-node 4 t.py", None),
+        ("torchrun --nproc-per-node 2 t.py --ep 2", None),  # experts have a factoring of their own
+    ],
+)
+def test_an_axis_that_the_arguments_say_is_the_candidates(ttrace, command, axes):
+    (ttrace.directory / "t.py").write_text("import sys\n")
+    (candidate,) = written(ttrace, *command.split())["candidates"]
+    assert candidate.get("axes") == axes
+
+
+def test_where_the_arguments_leave_the_order_open_the_line_to_write_is_a_comment(ttrace):
+    ttrace("init", "--", *["torchrun", "--nproc-per-node", "8", "t.py", "--pp", "2", "--tp", "2"], code=0)
+    assert "    # axes: tp=2,dp=2,pp=2\n" in (ttrace.directory / "ttrace.yaml").read_text()
+
+
+def test_what_frameworks_say_themselves_is_not_said_for_them(ttrace):
+    (ttrace.directory / "t.py").write_text("from megatron.core import parallel_state\n")
+    command = "torchrun --nproc-per-node 2 t.py --tensor-model-parallel-size 2"
+    (candidate,) = written(ttrace, *command.split())["candidates"]
+    assert "axes" not in candidate
+
+
+@pytest.mark.parametrize("in_git", [False, True])
+def test_inputs_are_the_script_and_what_it_imports_of_its_own_project(ttrace, in_git):
+    if in_git:
+        git = "git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
+        subprocess.run(git, shell=True, cwd=ttrace.directory, check=True)
+    files = {
+        "train.py": "import os, helpers as h\nfrom model.net import Net\nimport torch\n",
+        "helpers.py": "def f():\n    import deep\n",
+        "deep.py": "",
+        "other.py": "",
+        "model/__init__.py": "",
+        "model/net.py": "from . import layers\nimport lib\n",
+        "src/lib/core.py": "",
+        "conf/small.yaml": "",
+        "README.md": "",
+    }
+    for name, text in files.items():
+        (ttrace.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (ttrace.directory / name).write_text(text)
+    inputs = ["deep.py", "helpers.py", "model", "src/lib", "train.py", "conf/small.yaml"]
+    content = written(ttrace, *["torchrun", "--nproc-per-node", "2", "train.py", "--config=conf/small.yaml", "--data", "nowhere"])
+    assert content["reference"]["inputs"] == content["candidates"][0]["inputs"] == inputs
+    content = written(ttrace, *["torchrun", "--nproc-per-node", "2", "-m", "model.net", "--tp", "2"])
+    assert content["reference"]["inputs"] == ["model", "src/lib"]
+    assert content["reference"]["command"] == "torchrun --nproc-per-node 1 -m model.net --tp 1"
 
 
 def test_what_the_script_imports_says_which_annotations_fit(ttrace):

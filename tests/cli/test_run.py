@@ -38,6 +38,10 @@ WRONG = f"""\
 class Project(Program):
     """A directory with a ttrace.yaml."""
 
+    def took_seconds(self, seconds):
+        """Makes the reference one that took so long."""
+        self.write(".ttrace/reference/seconds", f"{seconds}\n")
+
     def calls(self):
         """The commands that were run since the last time."""
         path = pathlib.Path(os.environ["CALLS"])
@@ -77,12 +81,14 @@ def finished(tmp_path_factory):
         assert project.calls() == ALL
     assert "a line of the training program" in stderr and "a line of the training program" not in stdout
     assert stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
+    assert 0 < float((directory / ".ttrace/reference/seconds").read_text()) < 20
+    project.took_seconds(1000)
     return directory
 
 
 @pytest.fixture
 def project(finished, tmp_path, monkeypatch):
-    """A copy of it."""
+    """A copy of it, with a reference that is too dear to be made again unasked."""
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     return Project(pathlib.Path(shutil.copytree(finished, tmp_path / "project")))
 
@@ -214,8 +220,13 @@ def test_git_bisect_finds_the_commit_and_skips_what_cannot_be_looked_at(project)
     assert f"{commits[3]} is the first bad commit" in git("bisect", "run", PROGRAM, "run", "--bisect")
     git("checkout", "-q", commits[1])
     assert "exit code 3" in project("run", "--bisect", code=125)[0]
+    # What no other commit mends ends the bisection.
     project.write("model.txt", "another model")
-    assert "stale" in project("run", "--bisect", code=125)[1]
+    project.took_seconds(1)  # nor is what stands for right made again on the way
+    stderr = project("run", "--bisect", code=128)[1]
+    assert "stale: input model.txt" in stderr and "give the reference `inputs`" in stderr
+    project.write("ttrace.yaml", "reference: [")
+    assert "ttrace.yaml:1: " in project("run", "--bisect", code=128)[1]
 
 
 def test_a_stale_reference_is_refused_with_the_reason_and_made_again_when_asked(project):
@@ -228,6 +239,50 @@ def test_a_stale_reference_is_refused_with_the_reason_and_made_again_when_asked(
     project.run("--refresh", code=0)
     assert project.calls() == ALL
     assert project.run(code=0) and project.calls() == []
+
+
+def test_a_cheap_reference_is_made_again_and_the_reports_say_so(project):
+    project.took_seconds(1)
+    project.write("model.txt", "another model")
+    assert "reference: stale: input model.txt: was " in project.run("--plan", code=0)
+    lines = project.run("--json", "r.json", code=0).splitlines()
+    assert project.calls() == ALL
+    notes = json.loads((project.directory / "r.json").read_text())["notes"]
+    assert [note.split(": ")[:2] for note in notes] == [["the reference was made again", "input model.txt"]]
+    assert f"note: {notes[0]}" in lines
+    assert project.run(code=0) and project.calls() == []
+
+
+def test_a_dear_reference_is_refused_with_the_time_that_it_takes(project):
+    project.write("model.txt", "another model")
+    assert project.refusal().endswith("; --refresh makes it again, in about 83 min")
+    project.took_seconds(25)
+    assert project.refusal().endswith("; --refresh makes it again, in about 2 min")
+    (project.directory / ".ttrace/reference/seconds").unlink()
+    assert project.refusal().endswith("; --refresh makes it again")
+
+
+def test_a_reference_that_fails_is_shown_with_the_line_of_its_command(empty):
+    empty.write("ttrace.yaml", RUN.replace(f"command: {TRAIN}, ", f"command: {TRAIN} --fail 3, ", 1))
+    expected = "exit code 3; expected a command that ends with 0 (it is on line 1 of ttrace.yaml: take from it "
+    assert expected in empty.refusal()
+
+
+def test_a_file_that_inputs_forget_makes_the_candidates_again_and_is_noted_of_the_reference(empty, monkeypatch):
+    monkeypatch.setenv("PROGRAM_FILES", '["forgotten.py", "model.txt", "../out.py", "/etc/hostname"]')
+    for git in ("true", "git init -q"):
+        subprocess.run(git, shell=True, cwd=empty.directory, check=True)
+        empty.write("forgotten.py", "one")
+        empty.run("--refresh", code=0)
+        empty.calls()
+        assert "note:" not in empty.run(code=0) and empty.calls() == []
+        empty.write("forgotten.py", "another")
+        plan = empty.run("--plan", code=0)
+        assert plan.startswith("reference: there\ntolerance: there\ntp1: stale: loaded forgotten.py")
+        stdout, stderr = empty("run", code=0)
+        assert empty.calls() == ["--ranks 1", "--ranks 2"]
+        assert "ttrace: tp1: made again: loaded forgotten.py: was " in stderr
+        assert "note: the reference had loaded forgotten.py, which has changed since and is not among its " in stdout
 
 
 def test_only_what_a_change_concerns_is_run_again(project):
@@ -445,12 +500,14 @@ def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
     project.write("ttrace.yaml", text)
     assert "in no git repository with a commit; expected `inputs`" in project.refusal()
     git("init", "-q")
-    git("add", "model.txt", "a.yaml")
+    git("add", "model.txt", "a.yaml", "parallel.txt")
+    project.write("more.yaml", "a configuration")
     git("commit", "-qm", "one")
     project.run("--refresh", "--json", "r.json", code=0)
+    project.took_seconds(1000)
     # Neither the waivers in ttrace.yaml, nor a report, nor committing what was there already change what is computed.
     project.write("ttrace.yaml", text + WAIVER)
-    git("add", "parallel.txt", "ttrace.yaml")
+    git("add", "more.yaml", "ttrace.yaml")
     git("commit", "-qm", "two")
     project.calls()
     project.run("--json", "r.json", code=0)
@@ -458,8 +515,26 @@ def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
     project.write("model.txt", "another model")
     assert project.refusal().startswith(".ttrace/reference: stale: code model.txt: was ")
     git("checkout", "model.txt")
+    project.write("notes.md", "neither code nor tracked")
+    project.run("--json", "r.json", code=0)
+    assert project.calls() == []
     project.write("new.py", "")
     assert project.refusal("--json", "r.json").startswith(".ttrace/reference: stale: code new.py: was none, is ")
+
+
+def test_a_file_that_the_command_names_is_code_even_where_git_does_not_know_it(project):
+    commit = "git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
+    subprocess.run(commit, shell=True, cwd=project.directory, check=True)
+    text = RUN.replace(", inputs: [model.txt]", "").replace("    inputs: [model.txt, parallel.txt]\n", "")
+    candidate = f"command: {TRAIN} --ranks {{tp}}"
+    project.write("ttrace.yaml", text.replace(candidate, f"{candidate}; true --config=settings.txt"))
+    project.write("settings.txt", "one")
+    project.run("--refresh", code=0)
+    project.calls()
+    project.write("settings.txt", "another")
+    _, stderr = project("run", code=0)
+    assert "ttrace: tp1: made again: file settings.txt: was " in stderr
+    assert project.calls() == ["--ranks 1", "--ranks 2"]
 
 
 REFUSED = {

@@ -51,6 +51,18 @@ def test_classes_have_the_line_of_their_forward_and_modules_that_of_their_call(s
     }
 
 
+def test_the_programs_own_files_are_those_that_it_loaded_from_its_project(collect, tmp_path):
+    (tmp_path / "train.py").write_text("import package.used\n" + PROGRAM.read_text())
+    installed = tmp_path / "site-packages"
+    for file in (tmp_path / "package" / "used.py", tmp_path / "package" / "unused.py", installed / "other.py"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("import other\n" if file.name == "used.py" else "")
+    collected = collect(command=python("train.py"), cwd=tmp_path, environment={"PYTHONPATH": str(installed)})
+    assert collected.code == 0, collected
+    provenance = json.loads(collected.rank().attributes["provenance"])
+    assert provenance["program_files"] == ["package/used.py", "train.py"]
+
+
 def test_files_are_named_from_the_directory_where_there_is_no_repository(sources, tmp_path):
     package = tmp_path / "lib" / "site-packages"
     package.mkdir(parents=True)

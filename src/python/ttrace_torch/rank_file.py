@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import adapters, problems
+from . import adapters, problems, program_files
 from .adapters import Adapter
 from .config import Config
 from .coordinates import position_of_this_rank, rank_and_world_size
@@ -44,6 +44,7 @@ class RankFile:
         self._transfers = Transfers()
         self._cell_edges: dict[tuple, tuple[int, ...] | None] = {}  # by dtype, shape and mapping
         self._recorder = self._open(directory)
+        self._script = program_files.script()
         self._recorder.describe("", self._provenance(0.0))
 
     def _open(self, directory: str) -> Recorder:
@@ -175,7 +176,8 @@ class RankFile:
     ) -> None:
         """`not_seen`: of `NotSeen.as_list`; `rehearsals`: of `Rehearsals.as_document`, `steps`: of `OptimizerSteps`,
         `sources`: of `Sources`."""
-        facts = {"not_seen": not_seen, "rehearsals": rehearsals}
+        files = program_files.program_files(self._config.source_root, self._script)
+        facts = {"not_seen": not_seen, "rehearsals": rehearsals, "program_files": files}
         provenance = self._provenance(seconds, **facts, optimizer_steps=steps, sources=sources)
         if sources and len(provenance) > _MOST_BYTES:
             provenance = self._provenance(seconds, **facts, optimizer_steps=steps)

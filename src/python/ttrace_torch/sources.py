@@ -6,17 +6,16 @@ import functools
 import inspect
 import json
 import os
-import re
 import sys
 
 import torch
 
 from .names import recordable
+from .program_files import INSTALLED
 
 _MOST_BYTES = 1 << 18  # of the document, a quarter of what a trace can hold of all facts
 _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
-_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 Line = tuple[str, int]  # file and number
 
@@ -72,7 +71,7 @@ class Sources:
         if path.startswith((_OWN, _TORCH)):
             return None
         path = os.path.realpath(path)
-        if path.startswith(self._root) and not _INSTALLED.search(path):
+        if path.startswith(self._root) and not INSTALLED.search(path):
             path = path[len(self._root) :]
         return os.fsencode(path).decode("utf-8", "backslashreplace"), number
 

@@ -31,6 +31,7 @@ facts = {
     **config["provenance"],
     "device": os.environ.get("DEVICE", ""),
     "torch": os.environ.get("TORCH_VERSION", "2.13.0"),
+    "program_files": json.loads(os.environ.get("PROGRAM_FILES", "[]")),
     "perturb_seed": seed,
     "perturb_at": config["perturb_at"],
 }
