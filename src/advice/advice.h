@@ -26,6 +26,7 @@ struct Situation {
   bool is_mapping_known = false;        // annotations, the program or its tensors say how the ranks hold these
   bool has_tolerances = false;          // measured, or the default
   std::string correspondence;           // empty: both sides have the same names
+  std::string axes;                     // that the check was told, as --axes has them; or empty
   std::string check;                    // the command that makes this check again
   std::optional<std::string> localize;  // the command of its second run; none: that would be of another check
   std::optional<BeyondDefault> beyond = std::nullopt;  // where there are no tolerances, and the closed form has some

@@ -39,9 +39,10 @@ bool is_known_of_some(const Report& report) {
                      [](const Finding& finding) { return finding.verdict == Verdict::kFail && !finding.guessed; });
 }
 
-std::string draft_command(const Report& report) {
-  return fmt::format("ttrace annotate {} --reference {} -o annotations.yaml", shell_word(report.runs.candidate),
-                     shell_word(report.runs.reference));
+std::string draft_command(const Report& report, const Situation& situation) {
+  return fmt::format("ttrace annotate {} --reference {}{} -o annotations.yaml", shell_word(report.runs.candidate),
+                     shell_word(report.runs.reference),
+                     situation.axes.empty() ? "" : " --axes " + shell_word(situation.axes));
 }
 
 // Says what of the differences is too large for rounding; empty where that is not known.
@@ -68,16 +69,16 @@ std::optional<Step> lacks_annotations(const Report& report, const Situation& sit
       "no annotations (-a), and neither the program nor its tensors say how {} ranks hold them: as their "
       "shapes place them, {} of {} differ; `ttrace annotate` drafts a file for -a{}",
       situation.candidate.trace->world_size, count_wrong(report), count_tensors(report), or_else);
-  if (is_known_of_some(report)) return Step{std::nullopt, draft_command(report), std::move(what)};
-  return Step{std::move(what), draft_command(report)};
+  if (is_known_of_some(report)) return Step{std::nullopt, draft_command(report, situation), std::move(what)};
+  return Step{std::move(what), draft_command(report, situation)};
 }
 
-std::optional<Step> lacks_placement(const Report& report, const Situation& /*situation*/) {
+std::optional<Step> lacks_placement(const Report& report, const Situation& situation) {
   const bool is_guessed = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
     return finding.reason == Reason::kGuessedPlacement;
   });
   if (!is_guessed) return std::nullopt;
-  return Step{std::nullopt, draft_command(report)};
+  return Step{std::nullopt, draft_command(report, situation)};
 }
 
 std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation) {

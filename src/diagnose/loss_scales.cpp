@@ -49,10 +49,9 @@ bool is_scaled_back(const Report& report, const std::vector<std::size_t>& number
   });
 }
 
-}  // namespace
-
-double whole_factor_of(const Finding& finding) {
-  if (!finding.difference || !finding.allowed || finding.reason != Reason::kExceedsTolerance) return 1;
+// Returns the integer, or one over it, that the tensor is the reference's times; 1 where it is none.
+double multiple_of(const Finding& finding) {
+  if (!finding.difference || !finding.allowed) return 1;
   const double bound = std::max(kPrecisionOfSums, *finding.allowed);
   const double factor = finding.difference->uniform_factor();
   if (!(finding.difference->uniform_factor_residual() <= bound) || !(factor > 0)) return 1;
@@ -61,9 +60,51 @@ double whole_factor_of(const Finding& finding) {
   return std::fabs(factor - nearest) <= bound * nearest ? nearest : 1;
 }
 
-std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
+// Returns what the candidate multiplied the tensor by, beside what is declared of it.
+double recorded_factor_of(const Finding& finding, const Evidence& evidence) {
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
-  const double factor = whole_factor_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
+  return multiple_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
+}
+
+// Returns the first of the findings where nothing but a loss scale is in question; null elsewhere.
+const Finding* only_scale_in_question(const Report& report) {
+  const std::vector<Question>& questions = report.explanation.questions;
+  if (questions.size() != 1 || report.verdict() != RunVerdict::kCouldNotLook) return nullptr;
+  const Finding& finding = report.findings[questions[0].finding];
+  return finding.reason == Reason::kUnknownLossScale ? &finding : nullptr;
+}
+
+// Returns the loss that is wrong first, where it is a whole multiple, as some of its gradients are; else null.
+const Finding* loss_that_may_be_scaled(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || !is_loss(first->id) || whole_factor_of(*first) == 1) return nullptr;
+  const bool is_in_gradients = std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& other) {
+    return other.difference && is_gradient(other) && other.id.microbatch == first->id.microbatch &&
+           whole_factor_of(other) == whole_factor_of(*first);
+  });
+  return is_in_gradients ? first : nullptr;
+}
+
+}  // namespace
+
+double whole_factor_of(const Finding& finding) {
+  return finding.reason == Reason::kExceedsTolerance ? multiple_of(finding) : 1;
+}
+
+std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence) {
+  const Finding* scaled = only_scale_in_question(report);
+  if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
+  if (scaled == nullptr) return std::nullopt;
+  const double factor = recorded_factor_of(*scaled, evidence);
+  if (factor == 1) return "1";
+  for (const Axis& axis : all_axes(evidence.mesh)) {
+    if (static_cast<double>(axis.size) == factor) return axis.name;
+  }
+  return std::nullopt;
+}
+
+std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
+  const double factor = recorded_factor_of(finding, evidence);
   const auto word = [&](double number) {
     for (const Axis& axis : all_axes(evidence.mesh)) {
       if (static_cast<double>(axis.size) == number) return axis.name;
@@ -74,13 +115,8 @@ std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
 }
 
 std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence) {
-  const Finding* first = report.first_wrong();
-  if (first == nullptr || !is_loss(first->id) || whole_factor_of(*first) == 1) return std::nullopt;
-  const bool is_in_gradients = std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& other) {
-    return other.difference && is_gradient(other) && other.id.microbatch == first->id.microbatch &&
-           whole_factor_of(other) == whole_factor_of(*first);
-  });
-  if (!is_in_gradients) return std::nullopt;
+  const Finding* first = loss_that_may_be_scaled(report);
+  if (first == nullptr) return std::nullopt;
   return fmt::format(
       "where the program multiplies its loss so, say it in the annotations, {}, and what is wrong beside "
       "that comes first",

@@ -20,6 +20,7 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/outcome.h"
+#include "diagnose/loss_scales.h"
 #include "diagnose/root_causes.h"
 #include "diagnose/sources.h"
 #include "distribute/comparison.h"
@@ -29,6 +30,7 @@
 #include "history/history.h"
 #include "host/progress.h"
 #include "host/shell_words.h"
+#include "identify/data_parallel.h"
 #include "judge/declared_sums.h"
 #include "judge/judge.h"
 #include "load/mapped_file.h"
@@ -93,6 +95,7 @@ struct LoadedRuns {
   // are then as they were recorded.
   std::optional<Translation> translation;
   std::vector<std::string> notes;
+  std::string told_axes;  // of the candidate, by its bytes where nobody says them; else empty
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
   const ToleranceFile* tolerances() const { return tolerance ? &*tolerance : nullptr; }
@@ -115,7 +118,8 @@ Annotations annotations_of_reference(const CheckOptions& options, const Annotati
   return options.correspondence.empty() ? of_candidate : Annotations{};
 }
 
-LoadedRuns read_and_align(const CheckOptions& options, Team& team) {
+// `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
+LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
   std::future<ToleranceFile> tolerance;  // its YAML is read while the traces' indexes are
   if (!options.tolerance.empty() && !is_default) {
@@ -126,6 +130,7 @@ LoadedRuns read_and_align(const CheckOptions& options, Team& team) {
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
+  if (loss_scale) loaded.annotations.loss_scale = Factor{{*loss_scale}, {}, {}};
   if (is_default && options.strict) {
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
@@ -143,6 +148,10 @@ LoadedRuns read_and_align(const CheckOptions& options, Team& team) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
   }
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
+  if (options.correspondence.empty() && candidate.mesh.axes.empty() && !loaded.annotations.axes) {
+    loaded.told_axes = data_parallel_axes(reference, candidate);
+    if (!loaded.told_axes.empty()) loaded.annotations.axes = {loaded.told_axes, "the bytes of its inputs"};
+  }
   loaded.reference = align_whole(std::move(reference), of_reference, {}, options.threads);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);
@@ -172,6 +181,12 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
+  if (!loaded.told_axes.empty()) {
+    notes.push_back(
+        fmt::format("candidate: nothing says how its ranks are arranged; taken as --axes {}: each holds the "
+                    "model, and a part of the reference's samples",
+                    loaded.told_axes));
+  }
   for (std::string& note : notes_of_declared_sums(loaded.annotations, candidate)) notes.push_back(std::move(note));
   if (loaded.tolerance) note_overrides(*loaded.tolerance, reference.alignment, notes);
   if (reference.trace->run_id == candidate.trace->run_id) {
@@ -203,13 +218,20 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
 }
 
 // Returns the runs as they are compared, or throws InputError where one cannot be.
-LoadedRuns load_and_align(const CheckOptions& options, Team& team) {
-  LoadedRuns loaded = read_and_align(options, team);
+LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
+  LoadedRuns loaded = read_and_align(options, loss_scale, team);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   loaded.notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
+  }
+  if (loss_scale) {
+    loaded.notes.push_back(
+        fmt::format("candidate: its loss and gradients are {0} times the reference's until ranks reduce them: taken as "
+                    "`parallelism: "
+                    "{{loss_scale: {0}}}`",
+                    *loss_scale));
   }
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
   for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
@@ -269,13 +291,15 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   return report;
 }
 
+Evidence evidence_of(LoadedRuns& loaded) {
+  return {loaded.compared_reference(), loaded.compared_candidate(), loaded.candidate.trace->mesh,
+          loaded.annotations.tied, loaded.is_rewritten()};
+}
+
 // Returns for each finding the one that it follows from.
 std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& report) {
-  const Trace& trace = *loaded.candidate.trace;
-  Alignment& candidate = loaded.compared_candidate();
-  auto follows_from = add_root_causes(
-      report, {loaded.compared_reference(), candidate, trace.mesh, loaded.annotations.tied, loaded.is_rewritten()});
-  add_sources(report, candidate, trace);
+  auto follows_from = add_root_causes(report, evidence_of(loaded));
+  add_sources(report, loaded.compared_candidate(), *loaded.candidate.trace);
   return follows_from;
 }
 
@@ -307,6 +331,7 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
               .is_mapping_known = is_mapping_known(options, candidate),
               .has_tolerances = loaded.tolerance.has_value(),
               .correspondence = options.correspondence,
+              .axes = options.annotations.axes,
               .check = command_of(options),
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
               .beyond = find_beyond_default(loaded, measured, report)},
@@ -335,12 +360,19 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
   return page;
 }
 
-}  // namespace
+// True where the presumed loss scale leaves nothing in question, or explains some of what is wrong.
+bool holds_with_scale(const Report& scaled, const Report& without) {
+  if (scaled.verdict() != RunVerdict::kDifferent || without.verdict() != RunVerdict::kDifferent) return scaled.same();
+  const auto wrong = [](const Report& report) { return report.totals.counts.fail + report.totals.counts.missing; };
+  return wrong(scaled) < wrong(without);
+}
 
-Checked check(const CheckOptions& options) {
-  Team alone;
-  Team& team = options.team == nullptr ? alone : *options.team;
-  LoadedRuns loaded = load_and_align(options, team);
+// `told_scale`, where it is not null, becomes the loss scale that the check may lack.
+Checked check_with(const CheckOptions& given, const std::optional<std::string>& loss_scale, Team& team,
+                   std::optional<std::string>* told_scale) {
+  LoadedRuns loaded = load_and_align(given, loss_scale, team);
+  CheckOptions options = given;
+  if (!loaded.told_axes.empty()) options.annotations.axes = loaded.told_axes;  // for the commands that are proposed
   // Alignments are not changed any more: which tensors are compared, and where each of their elements lies.
   const Measured measured = measure(loaded, options, team);
   // Differences and tolerances are not changed any more.
@@ -348,12 +380,25 @@ Checked check(const CheckOptions& options) {
   // The verdicts of tensors, and their order, are not changed any more.
   auto follows_from = explain(loaded, report);
   // The roots and their sentences are not changed any more.
+  if (told_scale != nullptr) *told_scale = told_loss_scale(report, evidence_of(loaded));
   advise(loaded, measured, options, report);
   // The report is not changed any more.
   PageFacts page = page_facts(loaded, options, report);
   page.follows_from = std::move(follows_from);
   require_unchanged_files();
   return {std::move(report), make_record(options, *loaded.reference.trace, *loaded.candidate.trace), std::move(page)};
+}
+
+}  // namespace
+
+Checked check(const CheckOptions& options) {
+  Team alone;
+  Team& team = options.team == nullptr ? alone : *options.team;
+  std::optional<std::string> told_scale;
+  Checked checked = check_with(options, std::nullopt, team, &told_scale);
+  if (!told_scale) return checked;
+  Checked scaled = check_with(options, told_scale, team, nullptr);
+  return holds_with_scale(scaled.report, checked.report) ? std::move(scaled) : std::move(checked);
 }
 
 }  // namespace ttrace

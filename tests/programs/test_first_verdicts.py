@@ -16,7 +16,7 @@ TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bi
 SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
 
 # What only their authors know: how the ranks are arranged.
-AXES = {"by_hand": ["--axes", "tp=2"], "averaged": ["--axes", "dp=2"], "sequence": ["--axes", "cp=2"]}
+AXES = {"by_hand": ["--axes", "tp=2"], "sequence": ["--axes", "cp=2"]}
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
 
 
@@ -104,6 +104,8 @@ def answers(verdict):
         ("padded", "positions"),
         ("graphs",),
         ("owned",),
+        ("averaged",),
+        ("samples_by_hand",),
     ],
     ids="-".join,
 )
@@ -120,7 +122,6 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("padded", "criterion"), "CrossEntropyLoss:0 input"),
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
-        (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -161,6 +162,10 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),
         (("averaged",), "scale"),
+        (("samples_by_hand",), "samples"),
+        (("samples_by_hand",), "scale"),
+        (("samples_by_hand",), "unreduced"),
+        (("samples_by_hand",), "divisor"),
         (("sequence",), "gather"),
         (("sequence",), "scale"),
         (("buffers", "codebook"), "no-all-reduce"),
@@ -199,3 +204,11 @@ def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert "first missing tensor: loss scalar, iteration 1, micro-batch 0" in verdict.text, verdict
     assert "left out" not in verdict.text, verdict
+
+
+@pytest.mark.parametrize(
+    ("mistake", "first"),
+    [("samples", "(model) input"), ("unreduced", "2.bias main_grad"), ("scale", "loss scalar")],
+)
+def test_what_is_wrong_first_is_named_where_nothing_says_that_ranks_are_data_parallel(first_verdict, mistake, first):
+    assert first_verdict("samples_by_hand", mistake=mistake).first == first

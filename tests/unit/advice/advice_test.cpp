@@ -23,7 +23,7 @@ AlignedTrace run_of(std::vector<std::string> command) {
 template <typename Change>
 Report advised(Report report, Change change) {
   const AlignedTrace reference = run_of({"train"}), candidate = run_of({"train", "--tp", "2"});
-  Situation situation{reference, candidate, true, true, "", "ttrace check", "ttrace localize"};
+  Situation situation{reference, candidate, true, true, "", "", "ttrace check", "ttrace localize"};
   change(situation);
   add_advice(situation, report);
   return report;

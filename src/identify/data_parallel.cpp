@@ -1,0 +1,114 @@
+#include "identify/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/tensor_name.h"
+#include "numeric/xxh3.h"
+
+namespace ttrace {
+namespace {
+
+std::optional<std::int32_t> first_iteration(const Trace& trace) {
+  std::optional<std::int32_t> first;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) first = std::min(first.value_or(entry.id.iteration), entry.id.iteration);
+  }
+  return first;
+}
+
+// The parameters of the iteration that a rank holds.
+std::map<TensorId, const Entry*> parameters_of(const RankTrace& rank, std::int32_t iteration) {
+  std::map<TensorId, const Entry*> parameters;
+  for (const Entry& entry : rank.entries) {
+    if (entry.id.kind == Kind::kParam && entry.id.iteration == iteration) parameters.emplace(entry.id, &entry);
+  }
+  return parameters;
+}
+
+// True where each rank holds all of the reference's parameters in their shapes, with the bytes of the first rank.
+bool holds_one_model(const Trace& reference, const Trace& candidate, std::int32_t iteration) {
+  const auto whole = parameters_of(reference.ranks.front(), iteration);
+  const auto first = parameters_of(candidate.ranks.front(), iteration);
+  const auto is_whole = [&](const auto& own) {
+    return own.size() == whole.size() && std::equal(own.begin(), own.end(), whole.begin(), [](auto& one, auto& other) {
+             const Entry& entry = *one.second;
+             return one.first == other.first && entry.shape == other.second->shape && !entry.mapping && !entry.sketch;
+           });
+  };
+  const auto is_copy = [&](const RankTrace& rank) {
+    const auto own = parameters_of(rank, iteration);
+    return is_whole(own) && std::equal(own.begin(), own.end(), first.begin(), [](auto& one, auto& other) {
+             return one.second->checksum == other.second->checksum && one.second->bytes == other.second->bytes;
+           });
+  };
+  return !whole.empty() && std::all_of(candidate.ranks.begin(), candidate.ranks.end(), is_copy);
+}
+
+bool is_given_to_model(const TensorId& id) { return id.kind == Kind::kInput && std::string_view(id.name).starts_with("(model)"); }
+
+// The rows along the first dimension of all that a run gives its model under one name, apart from numbers.
+struct Rows {
+  std::set<Shape> shapes;  // of a row
+  std::multiset<std::uint64_t> hashes;
+};
+using RowsByName = std::map<std::string, Rows>;
+
+void add_rows(const RankTrace& rank, const Entry& entry, Rows& rows) {
+  const Shape& shape = entry.shape;
+  const std::int64_t count = shape.front();
+  rows.shapes.emplace(shape.begin() + 1, shape.end());
+  if (count == 0) return;
+  const std::size_t bytes = entry.bytes / static_cast<std::size_t>(count);
+  const std::byte* data = rank.bytes_of(entry);
+  for (std::int64_t row = 0; row < count; ++row) {
+    rows.hashes.insert(XXH3_64bits(data + static_cast<std::size_t>(row) * bytes, bytes));
+  }
+}
+
+RowsByName rows_of(const Trace& trace, std::int32_t iteration) {
+  RowsByName rows;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) {
+      if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
+      if (Shape(entry.shape).empty() || entry.sketch) continue;
+      add_rows(rank, entry, rows[without_numbers(entry.id.name)]);
+    }
+  }
+  return rows;
+}
+
+// True where the ranks' rows are as many as the reference's, of their shape and more than one value, and half of them
+// the reference's own.
+bool are_divided(const Rows& whole, const Rows& parts) {
+  if (whole.shapes != parts.shapes || whole.hashes.size() != parts.hashes.size()) return false;
+  if (std::set(whole.hashes.begin(), whole.hashes.end()).size() < 2) return false;
+  std::vector<std::uint64_t> common;
+  std::set_intersection(whole.hashes.begin(), whole.hashes.end(), parts.hashes.begin(), parts.hashes.end(),
+                        std::back_inserter(common));
+  return 2 * common.size() >= whole.hashes.size();
+}
+
+}  // namespace
+
+std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
+  const auto iteration = first_iteration(reference);
+  const bool can_tell = reference.world_size == 1 && reference.ranks.size() == 1 && iteration &&
+                        candidate.ranks.size() == static_cast<std::size_t>(candidate.world_size);
+  if (!can_tell || !holds_one_model(reference, candidate, *iteration)) return "";
+  const RowsByName whole = rows_of(reference, *iteration), parts = rows_of(candidate, *iteration);
+  const bool is_divided = std::any_of(whole.begin(), whole.end(), [&](const auto& item) {
+    const auto found = parts.find(item.first);
+    return found != parts.end() && are_divided(item.second, found->second);
+  });
+  return is_divided ? fmt::format("dp={}", candidate.world_size) : "";
+}
+
+}  // namespace ttrace
