@@ -17,6 +17,14 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shown(value: object) -> str:
+    """A value that anybody may have made: other ones than texts and numbers can be endless to write."""
+    if isinstance(value, (str, bytes)):
+        return f"{value[:100]!a:.100}"
+    small = isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= 64)
+    return repr(value) if value is None or small else f"a {type(value).__name__}"
+
+
 def first_line(error: BaseException) -> str:
     """What somebody else's exception says, in short."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
