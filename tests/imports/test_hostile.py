@@ -210,3 +210,9 @@ def test_an_output_that_is_there_is_left_alone(ttrace, tmp_path):
     before = (tmp_path / "trace" / "rank-00000.h5").read_bytes()
     assert "expected a new or empty directory" in ttrace.imports(*FILES, "a.pt", code=2).err
     assert (tmp_path / "trace" / "rank-00000.h5").read_bytes() == before
+
+
+def test_names_that_look_the_same_are_printed_apart(ttrace, tmp_path):
+    hidden = "a\u200bb\u3164c\ufe0fd"
+    torch.save({hidden: torch.ones(2, dtype=torch.complex64), "b": torch.ones(1)}, tmp_path / "a.pt")
+    assert "such as a\\u200bb\\u3164c\\ufe0fd\n" in ttrace.imports(*FILES, "a.pt").out
