@@ -194,3 +194,38 @@ def test_what_takes_too_long_is_refused_at_its_place(ttrace, tmp_path, monkeypat
     monkeypatch.setattr(budgets, "_SECONDS_OF_BYTE", 0)
     torch.save([[0] * 300_000] * 3, tmp_path / "a.pt")
     assert ttrace.refuses_to_import(*FILES, "a.pt").startswith("a.pt: takes more than 0 s of the processor")
+
+
+def test_a_pickle_is_found_wherever_an_archive_hides_it(ttrace, tmp_path):
+    bomb = b"\x80\x02}" + NESTED_TUPLE + b"K\x01s."
+    write_pt(tmp_path / "bomb.pt", bomb)
+    torch.save({"a": torch.ones(2)}, tmp_path / "plain.pt")
+    plain = (tmp_path / "plain.pt").read_bytes()
+    (tmp_path / "behind.pt").write_bytes(plain + (tmp_path / "bomb.pt").read_bytes())
+    with zipfile.ZipFile(tmp_path / "plain.pt") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "twice.pt", "w") as twice, zipfile.ZipFile(tmp_path / "case.pt", "w") as case:
+        for name, content in members.items():
+            if name.endswith("data.pkl"):
+                twice.writestr(name, bomb)
+            twice.writestr(name, content)
+            case.writestr(name.replace("data.pkl", "Data.Pkl"), bomb if name.endswith("data.pkl") else content)
+    for name in ("behind.pt", "twice.pt", "case.pt"):
+        assert TOO_MANY in ttrace.refuses_to_import(*FILES, name)
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        b"Nr\xff\xff\xff\x7f.",  # a place in the memo, whose table would have 16 GB
+        b"\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+        b"\x8d\x00\x00\x00\x00\x00\x00\x00\x40.",
+        b"(\x91" + b"\x94(h\x00h\x00\x91" * 60 + b".",  # sets of sets
+        b"}(" + b"".join(b"\x8a\x0a" + ((2**61 - 1) * n).to_bytes(10, "little") + b"N" for n in range(2, 4000)) + b"u.",
+    ],
+    ids=["memo", "frame", "text", "sets", "hashes"],
+)
+def test_metadata_that_asks_for_much_is_refused_at_once(ttrace, tmp_path, opcodes):
+    (tmp_path / "dcp").mkdir()
+    (tmp_path / "dcp" / ".metadata").write_bytes(b"\x80\x04" + opcodes)
+    assert ttrace.refuses_to_import("checkpoint", "--", "dcp").startswith("dcp/.metadata: ")
