@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <utility>
 
 #include "base/trace.h"
 
@@ -35,8 +37,15 @@ bool is_printable(std::uint32_t value) {
   const bool control = value < 0x20 || (value >= 0x7f && value < 0xa0);
   const bool redirects = (value >= 0x202a && value <= 0x202e) || (value >= 0x2066 && value <= 0x2069);
   const bool marks = value == 0x61c || value == 0x200e || value == 0x200f;  // of a direction
+  // Take no room, so that two names look the same: joiners, fillers, selectors of a variant, tags.
+  constexpr std::pair<std::uint32_t, std::uint32_t> kUnseen[] = {
+      {0xad, 0xad},     {0x34f, 0x34f},     {0x115f, 0x1160},   {0x17b4, 0x17b5},  {0x180b, 0x180f}, {0x200b, 0x200d},
+      {0x2060, 0x2065}, {0x206a, 0x206f},   {0x3164, 0x3164},   {0xfe00, 0xfe0f},  {0xfeff, 0xfeff}, {0xffa0, 0xffa0},
+      {0xfff0, 0xfffb}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
+  const bool unseen = std::any_of(std::begin(kUnseen), std::end(kUnseen),
+                                  [&](const auto& range) { return value >= range.first && value <= range.second; });
   const bool ends_line = value == 0x2028 || value == 0x2029;
-  return !control && !redirects && !marks && !ends_line && (value & 0xfffe) != 0xfffe;
+  return !control && !redirects && !marks && !unseen && !ends_line && (value & 0xfffe) != 0xfffe;
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ struct TensorId {
 };
 
 // Makes text from files fit for a terminal or an XML file. Control characters, bytes that are no UTF-8 and code
-// points that XML forbids or that turn the direction of writing become `\xNN`, byte by byte.
+// points that XML forbids, that turn the direction of writing or that take no room become `\xNN`, byte by byte.
 std::string printable(std::string_view text);
 
 // `decoder.layers.3.mlp output, iteration 0, micro-batch 1` with `, recompute` where it is one;

@@ -17,8 +17,8 @@ struct Hdf5Image {
   std::string metadata;
 };
 
-// `data_end` is the end of the last tensor. Throws Hdf5Error. The bytes depend on nothing but the
-// arguments (and HDF5's version).
+// `data_end` is the end of the last tensor. Throws Hdf5Error; std::bad_alloc, with HDF5 untouched, where memory is short.
+// The bytes depend on nothing but the arguments (and HDF5's version).
 Hdf5Image build_image(const RunAttributes& run, const Index& index, std::uint64_t data_end, bool complete);
 
 }  // namespace ttrace

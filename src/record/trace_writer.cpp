@@ -233,6 +233,8 @@ void TraceWriter::State::finish(bool complete) {
     if (!first) first = error;
   } catch (const Hdf5Error& error) {
     if (!first) first = RecordError(RecordStatus::kIo, fmt::format("{}: {}", store.path().string(), error.what()));
+  } catch (const std::bad_alloc&) {
+    if (!first) first = RecordError(RecordStatus::kIo, "out of memory; the journal says what was recorded");
   }
   if (first) throw *first;
 }

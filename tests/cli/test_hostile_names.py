@@ -24,6 +24,7 @@ NAMES = {
     "a command": "+cmd|' /C calc'!A0",
     "an at sign": "@SUM(A1:A2)",
     "right to left": "a\u202eb\u2066c\u200fd\u061ce",
+    "what takes no room": "a\u200bb\u00adc\u2060d\ufeffe\u3164f\ufe0fg\U000e0041h",
     "line separators": "a\u2028b\u2029c",
     "Markdown": "[x](http://x) **bold** | cell `code`",
     "SQL": "'); DROP TABLE checks; --",
@@ -40,8 +41,8 @@ CHECK = ("check", "--reference", "reference", "--candidate", "candidate")
 def is_harmless(character):
     return (
         character == "\n"
-        or unicodedata.category(character) not in ("Cc", "Zl", "Zp")
-        and character not in ("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+        or unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp")
+        and character not in "\u115f\u1160\u3164\uffa0\ufe0f"
     )
 
 

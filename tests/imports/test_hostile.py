@@ -94,7 +94,7 @@ def test_metadata_of_dcp_that_lies_is_refused(ttrace, tmp_path):
     assert "each part once" in lie(start=(1, 0))
     assert "expected a tensor of float32 [3, 2]" in lie(shape=(3, 2), chunk=(3, 2))
     assert "expected a tensor of float64" in lie(dtype=torch.float64)
-    assert "bytes; expected no more than there is memory for" in lie(shape=(1 << 40, 3), chunk=(1 << 40, 3))
+    assert "with it the tensors and their names have" in lie(shape=(1 << 40, 3), chunk=(1 << 40, 3))
     assert "expected a whole" in lie(length=size - 7) or "expected a tensor" in lie(length=size - 7)
     assert "expected metadata of DCP" in lie(shape=(-2, 3))
     assert "no parameter" in lie(entry=BytesStorageMetadata())
@@ -124,7 +124,7 @@ def test_a_truncated_file_is_refused(ttrace, tmp_path, suffix):
 
 def test_absurd_sizes_are_refused(ttrace, tmp_path):
     torch.save(torch.zeros(1).expand(1 << 45), tmp_path / "a.pt")  # four bytes that say they are 128 TiB
-    assert "bytes; expected no more than the" in ttrace.refuses_to_import(*FILES, "a.pt")
+    assert "with it the tensors and their names have 14073748835" in ttrace.refuses_to_import(*FILES, "a.pt")
     header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
     (tmp_path / "b.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     (tmp_path / "c.safetensors").write_bytes(struct.pack("<Q", 1 << 62) + header)
@@ -210,3 +210,9 @@ def test_an_output_that_is_there_is_left_alone(ttrace, tmp_path):
     before = (tmp_path / "trace" / "rank-00000.h5").read_bytes()
     assert "expected a new or empty directory" in ttrace.imports(*FILES, "a.pt", code=2).err
     assert (tmp_path / "trace" / "rank-00000.h5").read_bytes() == before
+
+
+def test_names_that_look_the_same_are_printed_apart(ttrace, tmp_path):
+    hidden = "a\u200bb\u3164c\ufe0fd"
+    torch.save({hidden: torch.ones(2, dtype=torch.complex64), "b": torch.ones(1)}, tmp_path / "a.pt")
+    assert "such as a\\u200bb\\u3164c\\ufe0fd\n" in ttrace.imports(*FILES, "a.pt").out

@@ -15,12 +15,14 @@ HOSTILE = {
     "a place of the template": "{{data}}{{sentence}}",
     "control characters": "a\x1b[31mb\x07c",
     "another direction of writing": "abc\u202egnp.exe",
+    "what takes no room": "a\u200bb\u3164c\U000e0041d",
     "beyond ASCII": "caf\u00e9 \u2028 \U0001f600",
 }
 
 SHOWN = {
     "control characters": r"a\x1b[31mb\x07c",
     "another direction of writing": r"abc\xe2\x80\xaegnp.exe",
+    "what takes no room": r"a\xe2\x80\x8bb\xe3\x85\xa4c\xf3\xa0\x81\x81d",
     "beyond ASCII": "caf\u00e9 ",
 }
 
@@ -43,7 +45,7 @@ def test_a_hostile_name_is_shown_as_text(ttrace, opened, what):
     for _ in range(2):  # the overview, then the tensor's page
         shown = view.page.evaluate("document.body.innerText")
         assert SHOWN.get(what, name) in shown
-        assert not any(hidden in shown for hidden in "\x1b\x07\u202e")
+        assert not any(hidden in shown for hidden in "\x1b\x07\u202e\u200b\u3164\U000e0041")
         assert view.page.evaluate("window.ran") is None
         assert view.page.locator("img").count() == 0
         view.open_tensor(0)

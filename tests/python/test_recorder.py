@@ -268,3 +268,63 @@ def test_taps_hand_out_values_in_order_and_add_probes():
     taps = Taps({"second": 10})
     assert taps("first", 1) + taps("second", 2) == 13
     assert list(taps.values.items()) == [("first", 1), ("second", 12)]
+
+
+class Length(numpy.ndarray):
+    """An array with a unit."""
+
+
+def test_arrays_that_are_more_than_their_values_are_refused_by_name(tmp_path):
+    masked = numpy.ma.masked_greater(WEIGHT, 3)
+    with ttrace.Recorder(tmp_path / "trace") as recorder:
+        for name, values, what in (
+            ("masked", masked, "a MaskedArray"),
+            ("list of masked", [masked, WEIGHT], "a MaskedArray"),
+            ("unit", WEIGHT.view(Length), "a Length"),
+        ):
+            with pytest.raises(ttrace.InputError) as refused:
+                recorder.record(name, values)
+            assert str(refused.value) == f"{name}: {what}, of which a trace would hold the plain values alone"
+        recorder.record("filled", masked.filled(0))
+        recorder.record("matrix", numpy.asmatrix(WEIGHT))
+        numpy.save(tmp_path / "mapped.npy", WEIGHT)
+        recorder.record("mapped", numpy.load(tmp_path / "mapped.npy", mmap_mode="r"))
+    assert ttrace.open(tmp_path / "trace").names == ["filled", "matrix", "mapped"]
+
+
+def test_subclasses_of_tensors_are_refused_by_name(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Scaled(torch.Tensor):
+        pass
+
+    with ttrace.Recorder(tmp_path / "trace") as recorder:
+        with pytest.raises(ttrace.InputError, match="^scaled: a Scaled, of which a trace would hold the plain values"):
+            recorder.record("scaled", torch.ones(3).as_subclass(Scaled))
+        recorder.record("plain", torch.ones(3))
+        recorder.record("parameter", torch.nn.Parameter(torch.ones(3), requires_grad=False), kind="param")
+
+
+def test_arguments_of_another_type_are_one_line(tmp_path):
+    with ttrace.Recorder(tmp_path / "trace") as recorder:
+        for name, arguments, text in (
+            (3, {}, "record(): name is of type int; expected str"),
+            ("a", {"kind": 3}, "record(): kind is of type int; expected str"),
+            ("a", {"iteration": "0"}, "record(): iteration is of type str; expected int"),
+            ("a", {"chunk": 1.5}, "record(): chunk is of type float; expected int"),
+        ):
+            with pytest.raises(TypeError) as refused:
+                recorder.record(name, WEIGHT, **arguments)
+            assert str(refused.value) == text
+        recorder.record("a", WEIGHT, iteration=numpy.int64(1))
+    trace = ttrace.open(tmp_path / "trace")
+    for call in (
+        lambda: trace.tensors(3),
+        lambda: trace.tensor("a", iteration="1"),
+        lambda: trace.tensors("a", iteration=2**70),
+        lambda: ttrace.open(tmp_path / "trace", axes=3),
+        lambda: ttrace.estimate_tolerance("a", ["b"], "c", margin="3"),
+    ):
+        with pytest.raises(TypeError, match=r"^\w+\(\): arguments of the types .*; expected .*: ") as refused:
+            call()
+        assert "\n" not in str(refused.value) and "_core" not in str(refused.value)

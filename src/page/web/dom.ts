@@ -9,11 +9,14 @@ export interface View {
 
 export type Child = Node | string | null | undefined | Child[];
 
-// Control characters and those that turn the direction of writing, which would make a name look like another.
-const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+// Control characters, those that turn the direction of writing and those that take no room, which would make a name look
+// like another.
+const HIDDEN =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|\ud82f[\udca0-\udca3]|\ud834[\udd73-\udd7a]|[\udb40-\udb43][\udc00-\udfff]/g;
 
 export function visible(text: string): string {
-  return text.replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const escape = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return text.replace(HIDDEN, (found) => found.split("").map(escape).join(""));
 }
 
 // A text that fits on a page; a tensor's own page shows all of its name.

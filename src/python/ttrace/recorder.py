@@ -139,16 +139,15 @@ class Recorder:
     ) -> None:
         """Records this rank's part of a tensor: a NumPy array or what NumPy makes one of, of a dtype that a trace has
         (ml_dtypes' bfloat16 and fp8 among them). A name, kind, micro-batch and iteration is recorded once, and the
-        order of the calls is the order of execution. Without `microbatch` a parameter or a scalar has none, and any
-        other tensor is of the first.
+        order of the calls is the order of execution. A masked array, or another subclass that keeps more than its
+        values, is refused. Without `microbatch` a parameter or a scalar has none, and any other tensor is of the first.
 
         Where nothing is said of its place, annotations say it, or its shape does. `axes`: for each axis, the outermost
         first, the dimension that it splits, "replicate", or "partial": the whole is the sum. `shape`: of the whole.
         `slices` instead of axes: parts (start in `values`, start in the whole, size)."""
+        _require_types(name=(name, str), kind=(kind, str), iteration=(iteration, int), chunk=(chunk, int))
         if not self.records(iteration):
             return
-        import numpy
-
         started, library = time.perf_counter(), self._library
         if kind.upper() not in library.Kind.__members__:
             raise InputError(
@@ -159,9 +158,9 @@ class Recorder:
         tensor_id = library.TensorId(
             iteration, library.microbatch_of(tensor_kind, microbatch), chunk, passed, tensor_kind, name
         )
-        mapping = _installation.collector("mapping").mapping_of
+        arrays, mapping = _installation.collector("arrays"), _installation.collector("mapping").mapping_of
         with self._refusals(f"{name}: "):
-            owner, view = _installation.collector("arrays").view_of_array(numpy.asarray(values))
+            owner, view = arrays.view_of_array(arrays.array_of(values))
             placed = mapping(name, self._position, axes, shape, slices)
             self._open_recorder().record(tensor_id, view, module_class=module_class, mapping=placed)
             del owner  # lived until now
@@ -298,6 +297,13 @@ class _Run:
         }
         path = os.path.abspath(os.fspath(directory))
         return _Run(path, run_id or str(uuid.uuid4()), None, axes, perturb, provenance)
+
+
+def _require_types(**arguments: tuple[object, type]) -> None:
+    """Of `record`, where what it calls would say something else."""
+    for name, (value, expected) in arguments.items():
+        if not isinstance(value, expected) and not (expected is int and hasattr(value, "__index__")):
+            raise TypeError(f"record(): {name} is of type {type(value).__name__}; expected {expected.__name__}")
 
 
 def _epsilon_of(dtype: str) -> float:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _core, report_types
+from ._typed import typed
 from .report_types import Finding
 
 if TYPE_CHECKING:  # Python 3.10 has it from there alone
@@ -116,16 +117,17 @@ def estimate_tolerance(
     of three or more runs of the reference whose activations were perturbed, with a seed each, and `rerun` is that of
     one more that was not. Returns a summary for people. Raises InputError. `ttrace.testing.record_reference` does all
     of it."""
-    return _core.estimate_tolerance(
-        reference=os.fspath(reference),
-        perturbed=[os.fspath(run) for run in perturbed],
-        rerun=os.fspath(rerun),
-        annotations=os.fspath(annotations),
-        settings=list(settings),
-        axes=axes,
-        margin=margin,
-        output=os.fspath(output),
-    )
+    with typed("estimate_tolerance"):
+        return _core.estimate_tolerance(
+            reference=os.fspath(reference),
+            perturbed=[os.fspath(run) for run in perturbed],
+            rerun=os.fspath(rerun),
+            annotations=os.fspath(annotations),
+            settings=list(settings),
+            axes=axes,
+            margin=margin,
+            output=os.fspath(output),
+        )
 
 
 def findings_of(text: str) -> tuple[Finding, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._core import InputError
 from ._slices import box_of
+from ._typed import typed
 from .report_types import Finding
 from .reports import findings_of
 
@@ -41,13 +42,9 @@ def open(
     >>> trace
     <ttrace.Trace candidate: 2 ranks, tp=2, 5 tensors>
     """
-    core = _core.open_trace(
-        os.fspath(directory),
-        os.fspath(annotations),
-        list(settings),
-        axes,
-        None if reference is None else reference._core,
-    )
+    model = None if reference is None else reference._core
+    with typed("open"):
+        core = _core.open_trace(os.fspath(directory), os.fspath(annotations), list(settings), axes, model)
     return Trace(os.fspath(directory), core)
 
 
@@ -101,7 +98,8 @@ class Trace:
         mlp output, iteration 0, micro-batch 0: bfloat16[4, 6]
         mlp output, iteration 0, micro-batch 1: bfloat16[4, 6]
         """
-        return [Tensor(core) for core in self._core.choose(pattern, kind, iteration, microbatch)]
+        with typed("tensors"):
+            return [Tensor(core) for core in self._core.choose(pattern, kind, iteration, microbatch)]
 
     def tensor(
         self, pattern: str, *, kind: str | None = None, iteration: int | None = None, microbatch: int | None = None

@@ -5,9 +5,11 @@ it. torch, numpy and safetensors are imported where a format needs them.
     refusal.py           why a source is not imported, in one line
     options.py           what the command line asks for
     trace.py             the trace that is written
+    budget.py            what an import may cost
     source_files.py      the regular files of a source
     pattern.py           what a path and a key say of a tensor
     tensor_files.py      the tensors in a safetensors, npz, npy or pt file
+    pickle_cost.py       what a pickle costs to read
 Formats:
     files.py             files with names that a pattern explains
     checkpoint.py        parameters: safetensors and state dicts, whole or sharded

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ttrace_torch.library import Kind
 
+from .budget import Budget
 from .options import Options
 from .refusal import Refused, one_line, require
 from .trace import TraceWriter
@@ -22,8 +23,11 @@ _FORMATS = {
 
 def main(words: list[str] | None = None) -> int:
     options = _options(words)
+    if words is None:  # a process of its own
+        options.budget.hold_process()
     try:
-        written = _import(options)
+        with options.budget.held():
+            written = _import(options)
     except Refused as error:
         print(f"ttrace: error: {error}", file=sys.stderr)
         return 2
@@ -55,7 +59,7 @@ def _options(words: list[str] | None) -> Options:
     parser.add_argument("--partial", action="store_true")
     given = vars(parser.parse_args(words))
     given["kind"] = Kind[given["kind"].upper()] if given["kind"] else None
-    return Options(**given | {"sources": tuple(given["sources"])})
+    return Options(**given | {"sources": tuple(given["sources"]), "budget": Budget(given["sources"])})
 
 
 def _import(options: Options) -> TraceWriter:

@@ -8,6 +8,7 @@ from typing import Any
 from ttrace_torch.library import NO_MICROBATCH, Kind, Pass, TensorId
 
 from . import dcp
+from .budget import Budget
 from .options import Options
 from .refusal import Refused, one_line
 from .source_files import is_folder, member, regular_file
@@ -31,7 +32,7 @@ def import_checkpoint(options: Options, open_trace: Callable[[set[int]], TraceWr
         raise Refused("checkpoint: expected one SOURCE")
     (source,) = options.sources
     others: list[str] = []
-    parameters = list(_parameters(source, others))
+    parameters = list(_parameters(source, options.budget, others))
     part = tuple(options.key.split(".")) if options.key else _part_of([keys for keys, _, _ in parameters], source)
     with open_trace({0}) as trace:
         for name in others:
@@ -50,19 +51,19 @@ def import_checkpoint(options: Options, open_trace: Callable[[set[int]], TraceWr
         trace.finish()
 
 
-def _parameters(source: Path, others: list[str]) -> Iterator[Parameter]:
+def _parameters(source: Path, budget: Budget, others: list[str]) -> Iterator[Parameter]:
     if not is_folder(source):
         if source.name.endswith(".json"):
             raise Refused(f"{one_line(str(source))}: an index; expected the folder that it lies in")
-        yield from _of_file(source, others)
+        yield from _of_file(source, budget, others)
         return
     if (source / dcp.METADATA).exists():
-        for stored in dcp.tensors_of(source, others):
+        for stored in dcp.tensors_of(source, budget, others):
             yield stored.keys, stored.load, str(source)
         return
     index = next((source / name for name in _INDICES if (source / name).exists()), None)
     if index is not None:
-        yield from _of_index(source, regular_file(index), others)
+        yield from _of_index(source, regular_file(index), budget, others)
         return
     files = sorted(path for path in source.iterdir() if path.name.endswith(SUFFIXES))
     chosen = [path for path in files if path.name in _SINGLE][:1] or files
@@ -72,17 +73,17 @@ def _parameters(source: Path, others: list[str]) -> Iterator[Parameter]:
             f"{one_line(str(source))}: {len(chosen)} files of tensors{f' ({one_line(found)}, ...)' if found else ''}; "
             f"expected one, or an index ({' or '.join(_INDICES)}), or DCP's {dcp.METADATA}"
         )
-    yield from _of_file(regular_file(chosen[0]), others)
+    yield from _of_file(regular_file(chosen[0]), budget, others)
 
 
-def _of_file(path: Path, others: list[str]) -> Iterator[Parameter]:
+def _of_file(path: Path, budget: Budget, others: list[str]) -> Iterator[Parameter]:
     if not path.name.endswith(SUFFIXES):
         raise Refused(f"{one_line(str(path))}: expected a folder or one of {', '.join(SUFFIXES)}")
-    for keys, tensor in tensors_in(path, lambda keys, what: others.append(".".join(keys))):
+    for keys, tensor in tensors_in(path, budget, lambda keys, what: others.append(".".join(keys))):
         yield keys, lambda tensor=tensor: tensor, str(path)
 
 
-def _of_index(folder: Path, index: Path, others: list[str]) -> Iterator[Parameter]:
+def _of_index(folder: Path, index: Path, budget: Budget, others: list[str]) -> Iterator[Parameter]:
     """Of the files that the index lists. Refuses where they hold other tensors than it says."""
     if index.stat().st_size > _MOST_INDEX_BYTES:
         raise Refused(f"{one_line(str(index))}: larger than {_MOST_INDEX_BYTES} bytes; expected an index")
@@ -95,7 +96,7 @@ def _of_index(folder: Path, index: Path, others: list[str]) -> Iterator[Paramete
         raise Refused(f"{one_line(str(index))}: expected JSON with a weight_map of names and files") from None
     held: dict[str, str] = {}
     for file in dict.fromkeys(listed.values()):
-        for keys, load, where in _of_file(member(folder, file, index), others):
+        for keys, load, where in _of_file(member(folder, file, index), budget, others):
             name = ".".join(keys)
             if listed.get(name) != file:
                 raise Refused(f"{one_line(where)}: holds '{one_line(name)}', of which {index.name} says otherwise")

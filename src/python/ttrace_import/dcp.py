@@ -11,7 +11,8 @@ from typing import Any
 
 from ttrace_torch.library import MAX_DIMS, Dtype
 
-from .refusal import Refused, first_line, one_line, require
+from .budget import Budget
+from .refusal import Refused, first_line, one_line, require, shown
 from .restricted_pickle import Kept, read_pickle
 from .source_files import member, regular_file
 from .tensor_files import available_memory, load_pickle
@@ -45,6 +46,8 @@ _ALLOWED = {
 _MOST_CHUNKS = 10_000  # of a tensor
 _MOST_EXTENT = 1 << 40
 
+_Box = list[tuple[int, int]]  # start and end along each dimension
+
 
 @dataclass(frozen=True)
 class _Chunk:
@@ -63,12 +66,15 @@ class Stored:
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[_Chunk, ...]
+    budget: Budget
 
     def load(self) -> Any:
         torch = require("torch")
         name = one_line(".".join(self.keys))
         dtype = getattr(torch, self.dtype)
         size = math.prod(self.shape) * dtype.itemsize
+        self.budget.at(name)
+        self.budget.take(size + sum(chunk.length for chunk in self.chunks), name)
         if size > available_memory():
             raise Refused(f"{name}: {size} bytes; expected no more than there is memory for")
         whole = torch.empty(self.shape, dtype=dtype)
@@ -93,25 +99,27 @@ class Stored:
         return whole
 
 
-def tensors_of(folder: Path, others: list[str]) -> Iterator[Stored]:
+def tensors_of(folder: Path, budget: Budget, others: list[str]) -> Iterator[Stored]:
     """`others` gets the names of entries that are no tensors. Raises Refused."""
     path = regular_file(folder / METADATA)
+    budget.at(path)
     try:
-        yield from _stored(folder, path, read_pickle(path, _ALLOWED), others)
+        yield from _stored(folder, path, read_pickle(path, _ALLOWED), budget, others)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise Refused(f"{one_line(str(path))}: {first_line(error)}; expected metadata of DCP") from None
 
 
-def _stored(folder: Path, path: Path, metadata: Any, others: list[str]) -> Iterator[Stored]:
+def _stored(folder: Path, path: Path, metadata: Any, budget: Budget, others: list[str]) -> Iterator[Stored]:
     fields = _state(metadata, "Metadata")
     places: dict[tuple, Any] = {}
     for index, info in fields["storage_data"].items():
         key = _state(index, "MetadataIndex")
-        places[key["fqn"], _numbers(key.get("offset"))] = _state(info, "_StorageInfo")
+        places[_text(key["fqn"]), _numbers(key.get("offset"))] = _state(info, "_StorageInfo")
     nested = fields.get("planner_data") or {}
     for name, entry in fields["state_dict_metadata"].items():
         if not isinstance(name, str):
             raise ValueError("a name that is no text")
+        budget.at(f"{path}: {name[:100]}")
         if _name_of(entry) != "TensorStorageMetadata":
             others.append(name)
             continue
@@ -137,8 +145,9 @@ def _stored(folder: Path, path: Path, metadata: Any, others: list[str]) -> Itera
                 )
             chunks.append(_Chunk(start, extents, file, offset, length))
         _check_cover(shape, chunks, f"{path}: {name}")
-        keys = tuple(str(key) for key in nested.get(name, (name,)))
-        yield Stored(keys, dtype, shape, tuple(chunks))
+        keys = tuple(str(key) if type(key) is int else _text(key) for key in nested.get(name, (name,)))
+        budget.take(sum(map(len, keys)), f"{path}: {name[:100]}")
+        yield Stored(keys, dtype, shape, tuple(chunks), budget)
 
 
 def _check_cover(shape: tuple[int, ...], chunks: list[_Chunk], where: str) -> None:
@@ -147,12 +156,38 @@ def _check_cover(shape: tuple[int, ...], chunks: list[_Chunk], where: str) -> No
     inside = all(len(box) == len(shape) and all(e <= n for (_, e), n in zip(box, shape, strict=True)) for box in boxes)
     whole = sum(math.prod(chunk.shape) for chunk in chunks) == math.prod(shape)
     # Of chunks that fill the tensor by their number of elements, none overlaps another unless there is a gap.
-    apart = inside and whole and not any(_overlap(a, b) for a, b in itertools.combinations(boxes, 2))
+    apart = inside and whole and not _any_overlap(boxes)
     if not apart:
         raise Refused(f"{one_line(where)}: its chunks are not all of a tensor of shape {list(shape)}, each part once")
 
 
-def _overlap(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> bool:
+def _any_overlap(boxes: list[_Box]) -> bool:
+    """Whether two have an element in common. Boxes are cut apart where no box is cut, as all are that ranks make, and
+    only what is left is looked at pair by pair."""
+    left = [[box for box in boxes if all(start < end for start, end in box)]]
+    while left:
+        group = left.pop()
+        parts = next(filter(None, (_cut(group, dim) for dim in range(len(group[0]) if len(group) > 1 else 0))), None)
+        if parts:
+            left += parts
+        elif any(_overlap(a, b) for a, b in itertools.combinations(group, 2)):
+            return True
+    return False
+
+
+def _cut(boxes: list[_Box], dim: int) -> list[list[_Box]]:
+    """The boxes that lie behind one another along the dimension; nothing where all hang together."""
+    parts: list[list[_Box]] = []
+    end = 0
+    for box in sorted(boxes, key=lambda box: box[dim]):
+        if not parts or box[dim][0] >= end:
+            parts.append([])
+        parts[-1].append(box)
+        end = max(end, box[dim][1])
+    return parts if len(parts) > 1 else []
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
     return all(max(s, t) < min(e, f) for (s, e), (t, f) in zip(a, b, strict=True))
 
 
@@ -171,6 +206,13 @@ def _numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, Kept):
         (value,) = value.arguments or ((),)
     numbers = tuple(value or ())
-    if not all(type(number) is int and 0 <= number <= _MOST_EXTENT for number in numbers):
-        raise ValueError(f"{numbers!a:.100} in the place of sizes")
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= _MOST_EXTENT:
+            raise ValueError(f"{shown(number)} in the place of a size")
     return numbers
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} in the place of a name")
+    return value

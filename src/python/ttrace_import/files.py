@@ -25,7 +25,9 @@ def import_files(options: Options, open_trace: Callable[[set[int]], TraceWriter]
         for name in others:
             trace.leave_out(name, "files that the pattern does not match")
         for relative, path, of_path in found:
-            for keys, tensor in tensors_in(path, lambda keys, what: trace.leave_out(".".join(keys), what)):
+            for keys, tensor in tensors_in(
+                path, trace.budget, lambda keys, what: trace.leave_out(".".join(keys), what)
+            ):
                 key = ".".join(keys)
                 if pattern is None:
                     captured = Captured(name=key or _name_of(relative))

@@ -17,7 +17,7 @@ from typing import Any
 from ttrace_torch.library import Kind, Pass, TensorId, microbatch_of
 
 from .options import Options
-from .refusal import Refused, one_line
+from .refusal import Refused, one_line, shown
 from .source_files import files_below, is_folder, member
 from .tensor_files import tensors_in
 from .trace import TraceWriter
@@ -87,7 +87,7 @@ def _import_dump(trace: TraceWriter, iteration: int, rank: int, path: Path) -> N
             microbatch, number = divmod(item.call, calls[item.path])
             name = f"{module or _ROOT}{item.suffix}{f'#{number}' if number else ''}"
         file = member(path.parent / _TENSORS, item.file, path)
-        tensors = list(tensors_in(file, lambda keys, what, file=file: None))
+        tensors = list(tensors_in(file, trace.budget, lambda keys, what, file=file: None))
         if len(tensors) != 1 or tensors[0][0]:
             raise Refused(f"{one_line(str(file))}: expected one tensor")
         tensor_id = TensorId(iteration, microbatch, chunk, Pass.FORWARD, item.kind, name)
@@ -105,7 +105,7 @@ def _data_of(path: Path) -> dict[str, Any]:
         raise Refused(f"{where}: expected a dump.json of msprobe, with task and data") from None
     if task != "tensor" or not isinstance(data, dict):
         raise Refused(
-            f"{where}: is of the task {task!a:.40}, which keeps no tensors; expected a dump with the task tensor"
+            f"{where}: is of the task {shown(task)}, which keeps no tensors; expected a dump with the task tensor"
         )
     return data
 
@@ -130,20 +130,23 @@ def _tensors_of(name: str, entry: Any, where: Path, trace: TraceWriter) -> Itera
         members.append((Kind.OUTPUT, "", entry.get("output")))
     else:
         members = [(Kind.GRAD_OUTPUT, "", entry.get("input"))]
-        for _, file in _files_of(entry.get("output"), Kind.GRAD_INPUT):
+        for _, file in _files_of(entry.get("output"), Kind.GRAD_INPUT, where, trace):
             trace.leave_out(file, "gradients that one module alone gives its input")
     for kind, parameter, items in members:
-        for suffix, file in _files_of(items, kind):
+        for suffix, file in _files_of(items, kind, where, trace):
             yield _Found(kind, path, parameter or suffix, number, module_class, file)
     if call and call["pass"] == "forward" and number == 0 and isinstance(entry.get("parameters"), dict):
         for parameter, item in entry["parameters"].items():
-            for _, file in _files_of([item], Kind.PARAM):
+            for _, file in _files_of([item], Kind.PARAM, where, trace):
                 yield _Found(Kind.PARAM, path, str(parameter), 0, module_class, file)
 
 
-def _files_of(items: Any, kind: Kind) -> Iterator[tuple[str, str]]:
+def _files_of(items: Any, kind: Kind, where: Path, trace: TraceWriter) -> Iterator[tuple[str, str]]:
     """Member, as the collector calls it, and file."""
-    found = list(_members(items, ""))
+    found = []
+    for suffix, file in _members(items, ""):
+        trace.budget.take(len(suffix), where)
+        found.append((suffix, file))
     positional = isinstance(items, list)
     only = positional and (len(items) == 1 if kind in (Kind.INPUT, Kind.GRAD_INPUT) else len(found) == 1)
     for suffix, file in found:

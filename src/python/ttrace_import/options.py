@@ -5,6 +5,8 @@ from pathlib import Path
 
 from ttrace_torch.library import Kind
 
+from .budget import Budget
+
 
 @dataclass(frozen=True)
 class Options:
@@ -17,3 +19,4 @@ class Options:
     key: str
     axes: str  # "tp=2,dp=2", or ""
     partial: bool
+    budget: Budget  # of the sources

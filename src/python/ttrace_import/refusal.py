@@ -12,9 +12,23 @@ class Refused(Exception):
     """Its text is the line that the user reads: what is wrong where, and what was expected."""
 
 
+# Printable for Python, and yet they take no room: two names would look the same.
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
+    chr(c) for first, last in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF)) for c in range(first, last + 1)
+}
+
+
 def one_line(text: str) -> str:
     """Fit for a terminal: what is not printable is written as an escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() and c not in _UNSEEN else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(value: object) -> str:
+    """A value that anybody may have made: other ones than texts and numbers can be endless to write."""
+    if isinstance(value, (str, bytes)):
+        return f"{value[:100]!a:.100}"
+    small = isinstance(value, (bool, float)) or (isinstance(value, int) and value.bit_length() <= 64)
+    return repr(value) if value is None or small else f"a {type(value).__name__}"
 
 
 def first_line(error: BaseException) -> str:

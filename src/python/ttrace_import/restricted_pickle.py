@@ -7,7 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from .refusal import Refused, one_line, refusing
+from .pickle_cost import check_cost
+from .refusal import Refused, one_line, refusing, shown
 
 _MOST_BYTES = 1 << 30
 
@@ -42,7 +43,7 @@ def read_pickle(path: Path, allowed: Collection[str]) -> Any:
             full = f"{module}.{name}"
             if full not in allowed:
                 raise Refused(
-                    f"{one_line(str(path))}: names {full!a:.100}, and code is not run; expected metadata of DCP"
+                    f"{one_line(str(path))}: names {shown(full)}, and code is not run; expected metadata of DCP"
                 )
             return classes.setdefault(full, type("Kept", (Kept,), {"of": full}))
 
@@ -50,4 +51,6 @@ def read_pickle(path: Path, allowed: Collection[str]) -> Any:
             raise Refused(f"{one_line(str(path))}: refers to something outside; expected metadata of DCP")
 
     with refusing(path, "metadata of DCP"), open(path, "rb") as file:
+        check_cost(file, path.stat().st_size, str(path))
+        file.seek(0)
         return Unpickler(file).load()

@@ -10,7 +10,7 @@ from typing import Any
 from ttrace_torch.library import Kind, Pass, TensorId, microbatch_of
 
 from .options import Options
-from .refusal import Refused, first_line, one_line
+from .refusal import Refused, first_line, one_line, shown
 from .source_files import files_below, is_folder
 from .tensor_files import leaves, load_pickle
 from .trace import TraceWriter
@@ -56,9 +56,10 @@ def _tags(relative: str) -> tuple[int, int] | None:
 
 def _import_dump(trace: TraceWriter, rank: int, path: Path, calls: Counter[tuple]) -> None:
     where = one_line(str(path))
+    trace.budget.at(path)
     value, meta = _value_and_meta(path)
     if meta.get("rank") != rank:
-        raise Refused(f"{where}: says rank {meta.get('rank')!a:.40} within; expected that of its name")
+        raise Refused(f"{where}: says rank {shown(meta.get('rank'))} within; expected that of its name")
     step, name = meta.get("step", 0), meta.get("name")
     if not (type(step) is int and 0 <= step <= _MOST and isinstance(name, str) and name):
         raise Refused(f"{where}: expected a meta with a step and a name")
@@ -67,7 +68,9 @@ def _import_dump(trace: TraceWriter, rank: int, path: Path, calls: Counter[tuple
     if type(layer) is int and not name.startswith("layers.") and ".layers." not in name:
         name = f"layers.{layer}.{name}"
     pass_ = Pass.RECOMPUTE if meta.get("recompute_status") == "recompute" else Pass.FORWARD
-    for keys, tensor in leaves(value, path, lambda keys, what: trace.leave_out(path.name, f"values that are {what}")):
+    for keys, tensor in leaves(
+        value, path, trace.budget, lambda keys, what: trace.leave_out(path.name, f"values that are {what}")
+    ):
         member = f"{name}:{'.'.join(keys)}" if keys else name
         call = (rank, step, pass_, kind, member)
         number, calls[call] = calls[call], calls[call] + 1

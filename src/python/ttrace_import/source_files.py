@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from .refusal import Refused, one_line
+from .refusal import Refused, one_line, shown
 
 _MOST_FILES = 1_000_000
 _LINK = "a symbolic link; expected a regular file (of a Hugging Face cache: its copy by `cp -rL`)"
@@ -29,7 +29,7 @@ def member(folder: Path, name: object, named_in: Path) -> Path:
     """The regular file of `folder` that `named_in`, a file there, calls `name`."""
     plain = isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
     if not plain:
-        raise Refused(f"{one_line(str(named_in))}: names the file {name!a:.100}; expected one beside it")
+        raise Refused(f"{one_line(str(named_in))}: names the file {shown(name)}; expected one beside it")
     return regular_file(folder / name)
 
 

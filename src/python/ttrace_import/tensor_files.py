@@ -8,9 +8,11 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from .refusal import Refused, one_line, refusing, require
+from .budget import Budget
+from .pickle_cost import check_cost
+from .refusal import Refused, one_line, refusing, require, shown
 
 SUFFIXES = (".safetensors", ".npz", ".npy", ".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt")
@@ -23,18 +25,19 @@ _MOST_ENTRIES = 1_000_000
 Keys = tuple[str, ...]  # () where the file is the tensor
 
 
-def tensors_in(path: Path, skipped: Callable[[Keys, str], None]) -> Iterator[tuple[Keys, Any]]:
+def tensors_in(path: Path, budget: Budget, skipped: Callable[[Keys, str], None]) -> Iterator[tuple[Keys, Any]]:
     """Keys and the tensor (torch's or numpy's), in the file's order; `skipped` is told of entries that are none.
     Raises Refused, also for a file that its library cannot read."""
+    budget.at(path)
     with refusing(path, f"a whole {path.suffix} file"):
         if path.name.endswith(".safetensors"):
             yield from _safetensors(path)
         elif path.name.endswith(".npz"):
-            yield from _npz(path)
+            yield from _npz(path, budget)
         elif path.name.endswith(".npy"):
             yield (), require("numpy").load(path, mmap_mode="r", allow_pickle=False)
         else:
-            yield from leaves(load_pickle(path), path, skipped)
+            yield from leaves(load_pickle(path), path, budget, skipped)
 
 
 def load_pickle(source: Any, where: str | Path = "") -> Any:
@@ -52,6 +55,12 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
         with zipfile.ZipFile(source) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise Refused(f"{where}: has compressed members, which torch.save does not write")
+            for member in archive.infolist():
+                if member.filename.lower().endswith("data.pkl"):
+                    with archive.open(member) as file:
+                        _check_pickles(file, 1, member.file_size, where)
+    else:
+        _check_old_format(source, where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong is said in one line
@@ -66,7 +75,32 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
         ) from None
 
 
-def leaves(value: Any, where: str | Path, skipped: Callable[[Keys, str], None]) -> Iterator[tuple[Keys, Any]]:
+def _check_old_format(source: Any, where: str) -> None:
+    """Of a path or a binary file: torch.save wrote its version, the values and their storages' names as pickles."""
+    if isinstance(source, Path):
+        with open(source, "rb") as file:
+            _check_pickles(file, 5, source.stat().st_size, where)
+        return
+    begin = source.tell()
+    size = source.seek(0, 2) - begin
+    source.seek(begin)
+    _check_pickles(source, 5, size, where)
+    source.seek(begin)
+
+
+def _check_pickles(file: BinaryIO, count: int, size: int, where: str) -> None:
+    try:
+        for _ in range(count):
+            check_cost(file, size, where)
+    except Refused:
+        raise
+    except Exception:
+        return  # torch says what is wrong with it, and comes no further
+
+
+def leaves(
+    value: Any, where: str | Path, budget: Budget, skipped: Callable[[Keys, str], None]
+) -> Iterator[tuple[Keys, Any]]:
     """The tensors in nested dicts, lists and tuples."""
     import torch
 
@@ -77,14 +111,19 @@ def leaves(value: Any, where: str | Path, skipped: Callable[[Keys, str], None]) 
         visited += 1
         if visited > _MOST_ENTRIES or len(keys) > _MOST_NESTED:
             raise Refused(f"{one_line(str(where))}: holds more than {_MOST_ENTRIES} entries, or nests them too deep")
+        budget.take(sum(map(len, keys)), f"{where}: {keys[-1][:100] if keys else ''}")
         if isinstance(item, torch.Tensor):
             yield keys, item
         elif isinstance(item, dict):
-            stack.extend((*((*keys, str(key)), member),) for key, member in reversed(item.items()))
+            stack.extend(((*keys, _text_of(key)), member) for key, member in reversed(item.items()))
         elif isinstance(item, (list, tuple)):
             stack.extend(((*keys, str(index)), member) for index, member in reversed(list(enumerate(item))))
         else:
             skipped(keys, f"a {type(item).__name__}")
+
+
+def _text_of(key: Any) -> str:
+    return key if isinstance(key, str) else shown(key)
 
 
 def _safetensors(path: Path) -> Iterator[tuple[Keys, Any]]:
@@ -94,12 +133,12 @@ def _safetensors(path: Path) -> Iterator[tuple[Keys, Any]]:
             yield (key,), file.get_tensor(key)
 
 
-def _npz(path: Path) -> Iterator[tuple[Keys, Any]]:
+def _npz(path: Path, budget: Budget) -> Iterator[tuple[Keys, Any]]:
     numpy = require("numpy")
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if not member.filename.endswith(".npy"):
-                raise Refused(f"{one_line(str(path))}: has a member {member.filename!a:.100}; expected NumPy arrays")
+                raise Refused(f"{one_line(str(path))}: has a member {shown(member.filename)}; expected NumPy arrays")
             # NumPy makes room for what a header says before it reads: that must be what the member has.
             with archive.open(member) as file:
                 shape, dtype = _npy_header(numpy, file)
@@ -107,12 +146,13 @@ def _npz(path: Path) -> Iterator[tuple[Keys, Any]]:
                     raise Refused(f"{one_line(str(path))}: holds Python objects, and code is not run; expected numbers")
                 if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
                     raise Refused(
-                        f"{one_line(str(path))}: {member.filename!a:.100} says shape {shape} of {dtype}, and has "
+                        f"{one_line(str(path))}: {shown(member.filename)} says shape {shape} of {dtype}, and has "
                         f"{member.file_size} bytes"
                     )
+            budget.take(member.file_size, f"{path}: {member.filename}")
             if member.file_size > available_memory():
                 raise Refused(
-                    f"{one_line(str(path))}: {member.filename!a:.100} needs {member.file_size} bytes of memory"
+                    f"{one_line(str(path))}: {shown(member.filename)} needs {member.file_size} bytes of memory"
                 )
     with numpy.load(path, allow_pickle=False) as file:
         for key in file.files:

@@ -44,6 +44,7 @@ class TraceWriter:
 
     def __init__(self, options: Options, ranks: set[int]):
         self._options, self._world_size = options, world_size_of(ranks, options.axes)
+        self.budget = options.budget
         self._run_id = str(uuid.uuid4())
         self._made_folder = not options.output.exists()
         if not self._made_folder and (not options.output.is_dir() or any(options.output.iterdir())):
@@ -87,6 +88,7 @@ class TraceWriter:
             self.leave_out(tensor_id.name, str(error))
             return False
         size = _bytes(view)
+        self.budget.take_tensor(size, tensor_id.name, where)
         free = shutil.disk_usage(self._options.output).free
         if size > free:
             raise Refused(

@@ -68,6 +68,7 @@ def import_transformer_engine(options: Options, open_trace: Callable[[set[int]],
 
 def _import_dump(trace: TraceWriter, rank: int, path: Path, name: re.Match[str]) -> None:
     torch, where = require("torch"), one_line(str(path))
+    trace.budget.at(path)
     try:
         content = load_pickle(path)
     except Refused as error:
