@@ -25,7 +25,7 @@ double variance_threshold(const ThresholdOptions& options, const Rounding& round
       std::hypot(std::sqrt(n) * mean * right_deviation, n * deviation * std::sqrt(right.mean_square));
   const double term4 = std::sqrt(n) * deviation * right_deviation;
   const double e_max =
-      options.e_max.value_or(largest_relative_error(options.platform, rounding, std::max(right.rows, right.cols)));
+      options.e_max.value_or(default_relative_error(rounding, options.fp32_products, std::max(right.rows, right.cols)));
   return e_max * (bias + options.c_sigma * terms23 + options.c_sigma * term4);
 }
 
@@ -104,6 +104,30 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
   }
   // Narrow operands that are verified online, in their fp32 accumulator: the paper says "about 1e-6".
   return is_narrow(rounding.operand) ? std::max(e_max, 1e-6) : e_max;
+}
+
+double default_relative_error(const Rounding& rounding, Fp32Products fp32_products, std::int64_t length) {
+  if (is_narrow(rounding.output)) return largest_relative_error(Platform::kCpu, rounding, length);
+  const double accumulated = unit_roundoff(rounding.output) * (16 + static_cast<double>(length) / 2);
+  if (rounding.operand != Dtype::kFloat32 || rounding.output != Dtype::kFloat32) return accumulated;
+  // Each operand loses what lies behind its last bit; hardware may cut it off.
+  switch (fp32_products) {
+    case Fp32Products::kFull:
+      return accumulated;
+    case Fp32Products::kTf32:
+      return accumulated + 2 * 0x1p-10;
+    case Fp32Products::kBFloat16:
+      return accumulated + 2 * 0x1p-7;
+  }
+  return accumulated;
+}
+
+Fp32Products fp32_products_of(std::string_view device, std::string_view precision) {
+  if (precision == "highest") return Fp32Products::kFull;
+  if (precision == "high") return Fp32Products::kTf32;
+  if (precision == "medium") return Fp32Products::kBFloat16;
+  if (device == "cpu") return Fp32Products::kFull;
+  return device == "cuda" ? Fp32Products::kTf32 : Fp32Products::kBFloat16;
 }
 
 LeftStatistics left_statistics(const LineStatistics& row) {

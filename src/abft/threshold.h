@@ -21,14 +21,22 @@ enum class ThresholdMethod {
   kNorm,           // k u |A| |B| in the infinity norm (SDC study of LLM training, equations 6 and 7)
 };
 
-// The kind of processor that computed the product.
+// The kinds of processor of V-ABFT's table 7.
 enum class Platform { kCpu, kGpu, kNpu };
+
+// What products of fp32 matrices round their operands to before they multiply: nothing, TF32's 10 bits, bf16's 7.
+enum class Fp32Products { kFull, kTf32, kBFloat16 };
+
+// Returns the coarsest that fits what a trace says: `device` as PyTorch names it; `precision` is what
+// torch.get_float32_matmul_precision() returned, empty where nobody recorded it. A CPU rounds operands only where its
+// program asks for it; an NVIDIA GPU may round them to TF32 (JAX does so unasked), anything else to bf16, as TPUs do.
+Fp32Products fp32_products_of(std::string_view device, std::string_view precision);
 
 struct ThresholdOptions {
   ThresholdMethod method = ThresholdMethod::kVariance;
-  Platform platform = Platform::kCpu;
+  Fp32Products fp32_products = Fp32Products::kFull;
   double c_sigma = 2.5;                        // V-ABFT: standard deviations
-  std::optional<double> e_max = std::nullopt;  // V-ABFT: the calibrated one; without it that of V-ABFT's table 7
+  std::optional<double> e_max = std::nullopt;  // V-ABFT: the calibrated one; without it `default_relative_error`
   std::optional<double> largest =
       std::nullopt;      // A-ABFT: y, the largest product of two elements; otherwise of the operands
   double roundings = 1;  // of each element to the output's dtype: a product that was scaled is rounded again
@@ -41,9 +49,16 @@ struct Rounding {
   Dtype output = Dtype::kFloat32;
 };
 
-// V-ABFT's e_max (section 3.6, table 7): the largest relative difference of the two sums; `length` is the larger of
-// the two summation lengths K and N.
+// V-ABFT's e_max as the paper has it (section 3.6, table 7): the largest relative difference of the two sums; `length`
+// is the larger of the two summation lengths K and N. Right products exceed it (`default_relative_error`).
 double largest_relative_error(Platform platform, const Rounding& rounding, std::int64_t length);
+
+// V-ABFT's e_max for products of any platform and any operands, at least table 7's. In fp32 and fp64 it is (16 + n / 2) u.
+// A thread that adds n equal products one after the other may round in the same direction each time, by up to u of a
+// partial sum that grows evenly: n u / 2 of the whole. Constant operands need a quarter of that on CPUs, and where order
+// and signs are random sqrt(n) u would do. 16 u is for short sums, whose largest error calibration finds.
+// tools/laboratory/evaluations/right_products measures it again.
+double default_relative_error(const Rounding& rounding, Fp32Products fp32_products, std::int64_t length);
 
 // Half the distance from 1 to the next larger value: the u of error analysis.
 double unit_roundoff(Dtype dtype);

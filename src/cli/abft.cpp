@@ -15,6 +15,7 @@
 #include "distribute/index.h"
 #include "distribute/steps.h"
 #include "files/calibration_file.h"
+#include "format/provenance.h"
 #include "host/shell_words.h"
 #include "identify/program.h"
 #include "identify/resolved_annotations.h"
@@ -106,6 +107,7 @@ int run(const AbftOptions& options, Team& team) {
   SelfCheckOptions how = thresholds_of(options);
   Trace trace = read_trace(options.trace, team, options.threads);
   require_elements(trace, "`ttrace abft`");
+  how.fp32_products = abft::fp32_products_of(trace.provenance.device, matmul_precision_of(trace.provenance.text));
   const Annotations annotations = load_annotations(options.annotations, trace);
   AlignedTrace aligned = align_trace(std::move(trace), annotations, {}, options.threads);
   Alignment nothing;

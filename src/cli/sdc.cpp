@@ -47,6 +47,19 @@ void require_same_software(const Trace& healthy, const Trace& suspect) {
   require_same("perturb_seed", seed_of(facts), seed_of(others));
 }
 
+// Returns whether the suspect's modules were given what the healthy run's were, whatever arrived at them.
+bool is_lock_step(const Trace& healthy, const Trace& suspect) {
+  const auto &own = healthy.provenance.rewritten, &given = suspect.provenance.rewritten;
+  if (given == own) return given && !given->activations.empty();
+  if (given && given->source == healthy.run_id && given->activations != "generated") {
+    return given->activations == "recorded";
+  }
+  throw InputError(fmt::format(
+      "{}: its modules were given other values than those of {}; expected two runs of the same values, or a suspect "
+      "that was collected with --inject {}",
+      suspect.directory.string(), healthy.directory.string(), healthy.directory.string()));
+}
+
 // Bits can be held against bits only where both began with the same.
 void require_same_start(std::span<const RecordedPair> pairs, const SdcOptions& options) {
   for (const RecordedPair& pair : pairs) {
@@ -98,6 +111,13 @@ ReportFiles report_files(const SdcOptions& options, const SdcReport& report) {
 }
 
 void note_what_is_left_open(const Trace& healthy, const Trace& suspect, SdcReport& report) {
+  if (!report.lock_step && !report.same()) {
+    report.notes.push_back(fmt::format(
+        "not in lock step: frequency and severity hold what came in from other modules as well as what each computed "
+        "wrongly; `ttrace collect --inject {0} --inject-params {0}` on the suspect node gives each module the healthy "
+        "run's values",
+        shell_word(healthy.directory.string())));
+  }
   for (const Trace* trace : {&healthy, &suspect}) {
     for (const RankTrace& rank : trace->ranks) {
       if (rank.complete) continue;
@@ -116,7 +136,7 @@ int run(const SdcOptions& options) {
   if (!options.rerun.empty()) require_repeatable(healthy, options);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, options.threads);
   require_same_start(pairs, options);
-  report = summarize_corruption(pairs);
+  report = summarize_corruption(pairs, is_lock_step(healthy, suspect));
   report.healthy = options.healthy;
   report.suspect = options.suspect;
   if (options.rerun.empty() && !report.same()) {
@@ -159,7 +179,9 @@ void add_sdc(CLI::App& app, Run& run_command) {
       ->type_name("DIR");
   add_option(*sdc, option::kThreads, options->threads);
   sdc->footer(R"(Both runs are of one deterministic program, with the same ranks; record as many
-iterations as you want to see. frequency: share of a submodule's output elements
+iterations as you want to see, the suspect's in lock step: with --inject, each
+module is given the healthy run's tensors, and its numbers are of what it
+computed wrongly itself; without, they are also of what came in. frequency: share of a submodule's output elements
 with other bits, mean over the submodules of a type; severity: mean of
 |suspect - healthy| / |healthy| over them, largest over ranks and submodules
 ("Understanding silent data corruption in LLM training", equations 1 to 4).
@@ -168,7 +190,9 @@ came in.
 
 Examples:
   ttrace collect -o healthy --iterations 0-9 -- \
-    torchrun --nproc-per-node 8 train.py              # the same on each node
+    torchrun --nproc-per-node 8 train.py              # on the healthy node
+  ttrace collect -o suspect --iterations 0-9 --inject healthy \
+    --inject-params healthy -- torchrun --nproc-per-node 8 train.py
   ttrace sdc --healthy healthy --suspect suspect --rerun healthy-again \
     --html page.html
 

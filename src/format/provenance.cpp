@@ -272,6 +272,11 @@ std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance
                                where, error.what()));
 }
 
+std::string matmul_precision_of(const std::string& provenance) {
+  const Json json = Json::parse(provenance, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? string_or_empty(json, "matmul_precision") : std::string();
+}
+
 Provenance parse_provenance(std::string text, std::string_view where) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw InputError(fmt::format("{}: its provenance is no JSON object; expected one", where));

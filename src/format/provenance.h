@@ -17,6 +17,9 @@ namespace ttrace {
 // the text.
 Provenance parse_provenance(std::string text, std::string_view where);
 
+// Returns what `torch.get_float32_matmul_precision()` was in the run, at its coarsest; empty where it is not known.
+std::string matmul_precision_of(const std::string& provenance);
+
 // Returns what the rank says that it could not record: the list `not_seen`, whose grammar is in base/trace.h. Throws
 // InputError where it is malformed, holds what can't be a tensor's name, or is too long.
 std::vector<NotSeen> parse_not_seen(const std::string& provenance, std::string_view where);

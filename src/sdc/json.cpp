@@ -34,6 +34,14 @@ Json to_object(const Origin& origin) {
           {"elements", origin.pair->mismatch.elements}};
 }
 
+Json to_object(const FaultyCopies& faulty) {
+  return {{"name", faulty.id.name},
+          {"kind", name_of(faulty.id.kind)},
+          {"iteration", faulty.id.iteration},
+          {"ranks", faulty.ranks},
+          {"copies", faulty.copies}};
+}
+
 }  // namespace
 
 Json to_object(const SdcReport& report) {
@@ -65,9 +73,16 @@ Json to_object(const SdcReport& report) {
                              {"gradient_noise", number(step.gradient_noise)},
                              {"gradient_norm", number(step.gradient_norm)},
                              {"parameter_drift", number(step.parameter_drift)},
-                             {"parameter_norm", number(step.parameter_norm)}});
+                             {"parameter_norm", number(step.parameter_norm)},
+                             {"gradient_nonfinite", step.gradient_nonfinite},
+                             {"parameter_nonfinite", step.parameter_nonfinite}});
   }
-  json["worst_noise_to_signal"] = number(report.worst_noise_to_signal());
+  json["faulty_copies"] = Json::array();
+  for (const FaultyCopies& faulty : report.faulty_copies) json["faulty_copies"].push_back(to_object(faulty));
+  const std::optional<double> worst = report.worst_noise_to_signal();
+  json["worst_noise_to_signal"] = number(worst);
+  json["worst_noise_is_infinite"] = worst && !std::isfinite(*worst);
+  json["lock_step"] = report.lock_step;
   json["notes"] = report.notes;
   return json;
 }

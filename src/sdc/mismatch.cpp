@@ -16,11 +16,15 @@ void add_square(double value, double& sum) {
 }
 
 void add_element(double healthy, double suspect, Mismatch& result) {
-  const double difference = suspect - healthy;
-  if (std::isfinite(difference)) result.difference_square += difference * difference;
-  const double relative = std::abs(difference / healthy);
   if (healthy == suspect) return;  // the two zeros: equal values of different bits
   if (std::isnan(healthy) && std::isnan(suspect)) return;
+  const double difference = suspect - healthy;
+  if (std::isfinite(difference)) {
+    result.difference_square += difference * difference;
+  } else {
+    ++result.nonfinite;
+  }
+  const double relative = std::abs(difference / healthy);
   if (!std::isfinite(relative)) {
     ++result.unbounded;
   } else {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "numeric/dtype.h"
 
@@ -19,8 +20,12 @@ struct Mismatch {
   std::int64_t relative_count = 0;
   std::int64_t unbounded =
       0;  // elements that differ, where the quotient is not finite: healthy is 0, or one is NaN or Inf
-  double difference_square = 0, healthy_square = 0;  // over the elements that are finite on both sides
+  double difference_square = 0, healthy_square = 0;  // over the elements where what is squared is finite
+  // Elements that differ, where suspect - healthy is not finite and they are not both NaN: no sum can hold them.
+  std::int64_t nonfinite = 0;
 
+  // Equation 5's ||suspect - healthy||^2: infinite where a difference is not finite.
+  double noise_square() const { return nonfinite > 0 ? std::numeric_limits<double>::infinity() : difference_square; }
   double severity() const { return relative_count == 0 ? 0 : relative_sum / static_cast<double>(relative_count); }
 };
 

@@ -51,13 +51,28 @@ std::string table_of_steps(const SdcReport& report) {
     TextTable::Row row = {fmt::format("{}", step.iteration)};
     const auto add = [&](const std::optional<double>& difference, const std::optional<double>& norm) {
       row.push_back(difference ? fmt::format("{:.4g}", *difference) : "-");
-      row.push_back(difference ? fmt::format("{:.4g}", *norm == 0 ? 0 : *difference / *norm) : "-");
+      row.push_back(difference ? fmt::format("{:.4g}", noise_to_signal(*difference, *norm)) : "-");
     };
     add(step.gradient_noise, step.gradient_norm);
     add(step.parameter_drift, step.parameter_norm);
     table.add(std::move(row));
   }
   return "\n" + table.text();
+}
+
+std::string list_of_faulty_copies(const SdcReport& report) {
+  if (report.faulty_copies.empty()) return {};
+  std::string text = "\ncopies of one tensor that disagree:\n";
+  for (std::size_t i = 0; i < std::min(kOriginsShown, report.faulty_copies.size()); ++i) {
+    const FaultyCopies& faulty = report.faulty_copies[i];
+    text += fmt::format("  {}: wrong on rank{} {}, {} of {} copies\n", to_string(faulty.id),
+                        faulty.ranks.size() == 1 ? "" : "s", fmt::join(faulty.ranks, ", "), faulty.ranks.size(),
+                        faulty.copies);
+  }
+  if (report.faulty_copies.size() > kOriginsShown) {
+    text += fmt::format("  ... and {} more: --json has all\n", report.faulty_copies.size() - kOriginsShown);
+  }
+  return text;
 }
 
 std::string optional_number(const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; }
@@ -84,6 +99,7 @@ std::string to_text(const SdcReport& report) {
   }
   text += table_of_types(report);
   text += table_of_steps(report);
+  text += list_of_faulty_copies(report);
   if (const auto worst = report.worst_noise_to_signal()) {
     text += fmt::format("worst-case noise-to-signal of the gradients: {:.4g}\n", *worst);
   }
@@ -121,11 +137,13 @@ std::string ranks_csv(const SdcReport& report) {
 }
 
 std::string steps_csv(const SdcReport& report) {
-  std::string text = "iteration,gradient_noise,gradient_norm,parameter_drift,parameter_norm\n";
+  std::string text =
+      "iteration,gradient_noise,gradient_norm,parameter_drift,parameter_norm,gradient_nonfinite,"
+      "parameter_nonfinite\n";
   for (const TrainingStep& step : report.steps) {
-    text += fmt::format("{},{},{},{},{}\n", step.iteration, optional_number(step.gradient_noise),
+    text += fmt::format("{},{},{},{},{},{},{}\n", step.iteration, optional_number(step.gradient_noise),
                         optional_number(step.gradient_norm), optional_number(step.parameter_drift),
-                        optional_number(step.parameter_norm));
+                        optional_number(step.parameter_norm), step.gradient_nonfinite, step.parameter_nonfinite);
   }
   return text;
 }

@@ -57,11 +57,23 @@ struct SubmoduleStep {
   std::map<std::int32_t, RankMismatch> ranks;  // of the ranks that recorded it
 };
 
-// Norms over all ranks' tensors; a replicated tensor counts once for each rank.
+// Norms over the model's tensors: what several ranks hold copies of counts once, as the worst of them. A difference that
+// is not finite makes them infinite.
 struct TrainingStep {
   std::int32_t iteration = 0;
-  std::optional<double> gradient_noise, gradient_norm;    // ||g' - g||, ||g||: main gradients
-  std::optional<double> parameter_drift, parameter_norm;  // ||p' - p||, ||p||: after the step
+  std::optional<double> gradient_noise, gradient_norm;           // ||g' - g||, ||g||: main gradients
+  std::optional<double> parameter_drift, parameter_norm;         // ||p' - p||, ||p||: after the step
+  std::int64_t gradient_nonfinite = 0, parameter_nonfinite = 0;  // elements whose difference is not finite
+};
+
+// `difference` of a tensor in units of its norm: infinite where the healthy one is 0 and the other is not.
+double noise_to_signal(double difference, double norm);
+
+// A gradient or parameter of which several ranks hold copies that agree in the healthy run, and not in the suspect one.
+struct FaultyCopies {
+  TensorId id;
+  std::vector<std::int32_t> ranks;  // whose copies are not the healthy run's
+  std::int64_t copies = 0;
 };
 
 struct SdcReport {
@@ -71,15 +83,19 @@ struct SdcReport {
   std::vector<Origin> origins;  // stage by stage, in order of execution
   std::vector<SubmoduleStep> submodules;  // by type, direction, micro-step
   std::vector<TrainingStep> steps;
+  std::vector<FaultyCopies> faulty_copies;  // by iteration
   std::vector<std::string> notes;
+  bool lock_step = false;  // the suspect's modules were given the healthy run's tensors
 
   bool same() const { return differing_tensors == 0; }
-  // Equation 5: the largest ||g' - g|| / ||g|| over the steps; none without gradients.
+  // Equation 5: the largest ||g' - g|| / ||g|| over the steps; none without gradients, infinite where
+  // one of them is not finite.
   std::optional<double> worst_noise_to_signal() const;
 };
 
-// `pairs` must outlive the report.
-SdcReport summarize_corruption(std::span<const RecordedPair> pairs);
+// `pairs` must outlive the report. `lock_step` says that the suspect's modules were given the healthy run's tensors
+// (`collect --inject`), whatever arrived at them.
+SdcReport summarize_corruption(std::span<const RecordedPair> pairs, bool lock_step = false);
 
 // Returns why the program itself, rather than a node, may be to blame, because it does not repeat itself: one type of
 // submodule made an error in every one of several micro-steps that began with equal parameters. Empty if none did.

@@ -10,6 +10,7 @@
 
 #include "base/tensor_name.h"
 #include "diagnose/dataflow.h"
+#include "sdc/copies.h"
 #include "sdc/report.h"
 
 namespace ttrace {
@@ -58,7 +59,7 @@ Origin origin_of(const Recorded& recorded) {
 }
 
 // Returns the tensors that the stage computed wrongly from equal inputs, in order of execution.
-std::vector<Origin> origins_of(const Stage& stage) {
+std::vector<Origin> origins_of(const Stage& stage, bool lock_step) {
   std::vector<const Recorded*> ordered;
   for (const auto& [id, recorded] : stage) ordered.push_back(&recorded);
   std::sort(ordered.begin(), ordered.end(), [](const Recorded* a, const Recorded* b) {
@@ -70,7 +71,7 @@ std::vector<Origin> origins_of(const Stage& stage) {
     observations.push_back({recorded->pairs[0]->healthy->id, recorded->agrees()});
   }
   std::vector<Origin> origins;
-  for (const Root& root : find_roots(observations)) {
+  for (const Root& root : find_roots(observations, {}, lock_step)) {
     if (root.made_here) origins.push_back(origin_of(*ordered[root.observation]));
   }
   return origins;
@@ -157,21 +158,31 @@ std::vector<SubmoduleStep> submodule_steps(std::span<const Stage> stages, std::s
 
 struct Norms {
   double difference_square = 0, healthy_square = 0;
+  std::int64_t nonfinite = 0;
   bool any = false;
 
-  void add(const Mismatch& mismatch) {
-    difference_square += mismatch.difference_square;
-    healthy_square += mismatch.healthy_square;
+  // Adds what all ranks hold of a tensor: of copies the worst, lest a faulty one be diluted by those that are right.
+  void add(const Recorded& recorded) {
+    for (const Copies& copies : parts_of(recorded.pairs)) {
+      const auto is_better = [](const RecordedPair* a, const RecordedPair* b) {
+        return a->mismatch.noise_square() < b->mismatch.noise_square();
+      };
+      const Mismatch& worst = (*std::max_element(copies.begin(), copies.end(), is_better))->mismatch;
+      difference_square += worst.noise_square();
+      healthy_square += worst.healthy_square;
+      nonfinite += worst.nonfinite;
+    }
     any = true;
   }
 };
 
-std::vector<TrainingStep> training_steps(std::span<const RecordedPair> pairs) {
+std::vector<TrainingStep> training_steps(std::span<const Stage> stages) {
   std::map<std::int32_t, std::array<Norms, 2>> norms;  // gradients, parameters
-  for (const RecordedPair& pair : pairs) {
-    const TensorId& id = pair.healthy->id;
-    if (id.kind == Kind::kMainGrad) norms[id.iteration][0].add(pair.mismatch);
-    if (id.kind == Kind::kParamAfter) norms[id.iteration][1].add(pair.mismatch);
+  for (const Stage& stage : stages) {
+    for (const auto& [id, recorded] : stage) {
+      if (id.kind == Kind::kMainGrad) norms[id.iteration][0].add(recorded);
+      if (id.kind == Kind::kParamAfter) norms[id.iteration][1].add(recorded);
+    }
   }
   std::vector<TrainingStep> steps;
   for (const auto& [iteration, both] : norms) {
@@ -181,13 +192,53 @@ std::vector<TrainingStep> training_steps(std::span<const RecordedPair> pairs) {
     if (gradients.any) {
       step.gradient_noise = std::sqrt(gradients.difference_square);
       step.gradient_norm = std::sqrt(gradients.healthy_square);
+      step.gradient_nonfinite = gradients.nonfinite;
     }
     if (parameters.any) {
       step.parameter_drift = std::sqrt(parameters.difference_square);
       step.parameter_norm = std::sqrt(parameters.healthy_square);
+      step.parameter_nonfinite = parameters.nonfinite;
     }
   }
   return steps;
+}
+
+std::vector<FaultyCopies> faulty_copies(std::span<const Stage> stages) {
+  std::vector<FaultyCopies> faulty;
+  for (const Stage& stage : stages) {
+    for (const auto& [id, recorded] : stage) {
+      if (id.kind != Kind::kMainGrad && id.kind != Kind::kParamAfter) continue;
+      for (const Copies& copies : parts_of(recorded.pairs)) {
+        if (!disagree(copies)) continue;
+        FaultyCopies& found = faulty.emplace_back();
+        found.id = id;
+        found.copies = std::ssize(copies);
+        for (const RecordedPair* copy : copies) {
+          if (copy->mismatch.differing > 0) found.ranks.push_back(copy->rank->rank);
+        }
+      }
+    }
+  }
+  std::stable_sort(faulty.begin(), faulty.end(),
+                   [](const FaultyCopies& a, const FaultyCopies& b) { return a.id.iteration < b.id.iteration; });
+  return faulty;
+}
+
+// Says which iterations' noise or drift no number can hold.
+std::vector<std::string> nonfinite_notes(std::span<const TrainingStep> steps) {
+  std::vector<std::string> notes;
+  const auto add = [&](const TrainingStep& step, std::string_view what, std::int64_t elements) {
+    if (elements == 0) return;
+    notes.push_back(fmt::format(
+        "iteration {}: {} element{} of the {} differ{} and {} not finite in one of the runs: no difference is larger",
+        step.iteration, elements, elements == 1 ? "" : "s", what, elements == 1 ? "s" : "",
+        elements == 1 ? "is" : "are"));
+  };
+  for (const TrainingStep& step : steps) {
+    add(step, "gradients", step.gradient_nonfinite);
+    add(step, "parameters", step.parameter_nonfinite);
+  }
+  return notes;
 }
 
 // Returns the first tensor that differs, by iteration and then by its position in the rank's own order: ranks do not
@@ -222,23 +273,28 @@ std::string_view name_of(Direction direction) {
 std::optional<double> SdcReport::worst_noise_to_signal() const {
   std::optional<double> worst;
   for (const TrainingStep& step : steps) {
-    if (!step.gradient_noise || *step.gradient_norm == 0) continue;
-    worst = std::max(worst.value_or(0), *step.gradient_noise / *step.gradient_norm);
+    if (!step.gradient_noise) continue;
+    worst = std::max(worst.value_or(0), noise_to_signal(*step.gradient_noise, *step.gradient_norm));
   }
   return worst;
 }
 
-SdcReport summarize_corruption(std::span<const RecordedPair> pairs) {
+double noise_to_signal(double difference, double norm) { return difference == 0 ? 0 : difference / norm; }
+
+SdcReport summarize_corruption(std::span<const RecordedPair> pairs, bool lock_step) {
   SdcReport report;
+  report.lock_step = lock_step;
   report.tensors = static_cast<std::int64_t>(pairs.size());
   for (const RecordedPair& pair : pairs) report.differing_tensors += pair.mismatch.differing > 0;
   report.first = first_mismatch(pairs);
   const std::vector<Stage> stages = stages_of(pairs);
   for (const Stage& stage : stages) {
-    for (Origin& origin : origins_of(stage)) report.origins.push_back(std::move(origin));
+    for (Origin& origin : origins_of(stage, lock_step)) report.origins.push_back(std::move(origin));
   }
   report.submodules = submodule_steps(stages, report.origins);
-  report.steps = training_steps(pairs);
+  report.steps = training_steps(stages);
+  report.faulty_copies = faulty_copies(stages);
+  report.notes = nonfinite_notes(report.steps);
   return report;
 }
 

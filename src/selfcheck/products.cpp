@@ -10,6 +10,7 @@ abft::Verification verify_product(const abft::Product& product, abft::Rounding r
   rounded.rounding = rounding;
   abft::VerifyOptions verify_options;
   verify_options.threshold.method = options.method;
+  verify_options.threshold.fp32_products = options.fp32_products;
   verify_options.threshold.roundings = roundings;
   const auto e_max = options.e_max.find(rounding.output);
   if (e_max != options.e_max.end() && rounding.operand == rounding.output)

@@ -32,6 +32,8 @@ namespace ttrace {
 
 struct SelfCheckOptions {
   abft::ThresholdMethod method = abft::ThresholdMethod::kVariance;
+  // What products of fp32 round their operands to; a calibrated e_max says it itself.
+  abft::Fp32Products fp32_products = abft::Fp32Products::kFull;
   int threads = 0;                     // 0: OpenMP's default
   std::map<Dtype, double> e_max = {};  // V-ABFT's, calibrated; keyed by the dtype that product and operands share
   const Trace* trace = nullptr;        // of the alignment; null: its optimizers' steps are not checked

@@ -39,7 +39,7 @@ def trace(tmp_path_factory):
     """trace("name", node) records two iterations on that node once; returns the directory."""
     directory = tmp_path_factory.mktemp("sdc")
 
-    def make(name, node="well"):
+    def make(name, node="well", *options):
         if not (directory / name).exists():
             run(
                 TTRACE,
@@ -50,6 +50,7 @@ def trace(tmp_path_factory):
                 "tp=2",
                 "--iterations",
                 "0-1",
+                *options,
                 "--",
                 *LAUNCH,
                 2,
@@ -106,6 +107,26 @@ def test_a_flipped_bit_is_found_where_it_was_flipped(trace, tmp_path):
     of_ranks = [line.split(",") for line in lines if line.startswith("decoder.layers.*.mlp.linear_fc1,forward,0,0,")]
     assert [(row[4], row[6]) for row in of_ranks] == [("0", "0"), ("1", "1")]
     assert f"<h1>different: {report['differing_tensors']} of" in (tmp_path / "page.html").read_text()
+
+
+def test_in_lock_step_the_numbers_are_of_the_wrong_call_alone(trace):
+    healthy = trace("healthy")
+    own = json.loads(sdc(healthy, trace("flipped", "1:6:13"), "--json", "-", expect=1).stdout)
+    assert not own["lock_step"] and any(note.startswith("not in lock step") for note in own["notes"])
+    injected = trace("in lock step", "1:6:13", "--inject", healthy, "--inject-params", healthy)
+    report = json.loads(sdc(healthy, injected, "--json", "-", expect=1).stdout)
+    assert report["lock_step"] and not any(note.startswith("not in lock step") for note in report["notes"])
+    hit = [(row["type"], row["direction"]) for row in report["submodules"] if row["frequency_max"] > 0]
+    assert ("decoder.layers.*.mlp.linear_fc1", "forward") in hit
+    assert len(hit) < len([row for row in own["submodules"] if row["frequency_max"] > 0]) / 2
+    (origin,) = [origin for origin in report["origins"] if origin["iteration"] == 0 and origin["kind"] == "output"]
+    assert origin["name"] == "decoder.layers.1.mlp.linear_fc1" and origin["ranks"] == 1
+
+
+def test_a_suspect_that_was_given_a_third_runs_values_is_refused(trace):
+    other = trace("given others", "well", "--inject", trace("again"))
+    refusal = sdc(trace("healthy"), other, expect=2)
+    assert "given other values" in refusal.stderr
 
 
 def test_a_program_that_does_not_repeat_itself_is_refused_with_advice(trace):

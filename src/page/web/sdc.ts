@@ -38,6 +38,16 @@ interface Step {
   gradient_norm: number | null;
   parameter_drift: number | null;
   parameter_norm: number | null;
+  gradient_nonfinite: number;
+  parameter_nonfinite: number;
+}
+
+interface FaultyCopies {
+  name: string;
+  kind: string;
+  iteration: number;
+  ranks: number[];
+  copies: number;
 }
 
 // A type of submodule that differs; a point is the number of the micro-step, frequency and severity.
@@ -60,7 +70,10 @@ export interface Sdc {
   origins_left_out: number;
   submodules: Submodule[];
   steps: Step[];
+  faulty_copies: FaultyCopies[];
   worst_noise_to_signal: number | null;
+  worst_noise_is_infinite: boolean;
+  lock_step: boolean;
   notes: string[];
   microsteps: [iteration: number, microbatch: number][];
   drawn: Drawn[];
@@ -162,17 +175,21 @@ function stepsSection(sdc: Sdc): { view: HTMLElement; draw: () => void } | null 
     { name: "gradients: |g′ − g| / |g|", values: noise },
     { name: "parameters: |p′ − p| / |p|", values: drift },
   ].filter((line) => line.values.some(Boolean));
-  if (!lines.length) return null;
+  if (!lines.length && !sdc.worst_noise_is_infinite && !sdc.faulty_copies.length) return null;
+  const worst = sdc.worst_noise_is_infinite ? "infinite" : short(sdc.worst_noise_to_signal, 4);
+  const has_worst = sdc.worst_noise_is_infinite || sdc.worst_noise_to_signal !== null;
+  const faulty = sdc.faulty_copies.slice(0, 50).map((copies) => [`${clip(copies.name)} ${copies.kind}`, String(copies.iteration), copies.ranks.join(", "), `${count(copies.ranks.length)} of ${count(copies.copies)}`]);
   const chart = new LinesView();
   const view = el(
     "section",
     { id: "steps", "aria-labelledby": "steps-title" },
     el("h2", { id: "steps-title" }, "What reaches the parameters"),
-    el("p", { class: "lead" }, sdc.worst_noise_to_signal === null ? null : `Worst-case noise-to-signal of the gradients: ${short(sdc.worst_noise_to_signal, 4)}.`),
-    chart.view,
+    el("p", { class: "lead" }, has_worst ? `Worst-case noise-to-signal of the gradients: ${worst}.` : null),
+    lines.length ? chart.view : null,
+    faulty.length ? [el("h3", {}, "Copies of one tensor that disagree"), tableOf(["tensor", "iteration", "wrong on ranks", "copies"], faulty, { class: "numbers copies" })] : null,
   );
   const categories = sdc.steps.map((step) => String(step.iteration));
-  return { view, draw: () => chart.show({ label: `noise of the gradients and drift of the parameters over ${categories.length} iterations`, x: "iteration", categories, lines, tableId: "steps-table" }) };
+  return { view, draw: () => lines.length && chart.show({ label: `noise of the gradients and drift of the parameters over ${categories.length} iterations`, x: "iteration", categories, lines, tableId: "steps-table" }) };
 }
 
 export function sdcPage(sdc: Sdc): View {

@@ -1,5 +1,6 @@
 """This rank's file: opened with what is known about the rank, described when more is known, closed once."""
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -39,6 +40,7 @@ class RankFile:
         self._placements = Placements(self.position)
         self._asked_for_mesh = False
         self._device = ""
+        self._matmul_precision = MATMUL_PRECISIONS[0]  # the coarsest so far
         self._parallelism: dict[str, Any] = {}  # what the frameworks say
         self._config = config
         self._transfers = Transfers()
@@ -204,8 +206,24 @@ class RankFile:
         if self._parallelism:
             facts["parallelism"] = self._parallelism
         facts["recording_seconds"] = round(seconds, 3)
+        self._matmul_precision = max(self._matmul_precision, matmul_precision(), key=MATMUL_PRECISIONS.index)
+        facts["matmul_precision"] = self._matmul_precision
         facts |= {name: fact for name, fact in said.items() if fact}
         return json.dumps(facts)
+
+
+MATMUL_PRECISIONS = ("highest", "high", "medium")  # torch's words, from the finest to the coarsest
+
+
+def matmul_precision() -> str:
+    """What products of fp32 matrices round their operands to: not at all, TF32, bf16."""
+    switches = [torch.backends, torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]  # 2.9
+    new = [getattr(switch, "fp32_precision", "none") for switch in switches]
+    words = [{"tf32": "high", "bf16": "medium"}.get(precision, "highest") for precision in new]
+    # Of a program that has set the new switches, torch does not read the old ones.
+    with contextlib.suppress(RuntimeError):
+        words += [torch.get_float32_matmul_precision(), "high" if torch.backends.cuda.matmul.allow_tf32 else "highest"]
+    return max(words, key=MATMUL_PRECISIONS.index)
 
 
 def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:

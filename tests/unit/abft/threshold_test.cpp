@@ -54,6 +54,36 @@ TEST_SUITE("abft") {
     CHECK(hand.allowed({.method = ThresholdMethod::kNorm}, Dtype::kBFloat16) == doctest::Approx(2.0 / 128 * 4 * 6));
   }
 
+  TEST_CASE("e_max of the library covers that of each platform of the paper and what CPUs were measured to need") {
+    for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kBFloat16, Dtype::kFloat16}) {
+      for (std::int64_t length = 1; length <= 16384; length *= 4) {
+        const double e_max = default_relative_error({dtype, dtype}, Fp32Products::kFull, length);
+        for (const Platform platform : {Platform::kCpu, Platform::kGpu, Platform::kNpu}) {
+          CHECK(e_max >= largest_relative_error(platform, {dtype, dtype}, length));
+        }
+      }
+    }
+    // Units of roundoff that right products of constant and of positive operands took.
+    CHECK(default_relative_error({Dtype::kFloat32, Dtype::kFloat32}, Fp32Products::kFull, 16384) > 646 * 0x1p-24);
+    CHECK(default_relative_error({Dtype::kFloat32, Dtype::kFloat32}, Fp32Products::kFull, 4096) > 488 * 0x1p-24);
+    CHECK(default_relative_error({Dtype::kFloat64, Dtype::kFloat64}, Fp32Products::kFull, 256) > 20 * 0x1p-53);
+  }
+
+  TEST_CASE("products of fp32 have the precision that the program says, or else the coarsest of its device") {
+    CHECK(fp32_products_of("cuda", "highest") == Fp32Products::kFull);
+    CHECK(fp32_products_of("cuda", "high") == Fp32Products::kTf32);
+    CHECK(fp32_products_of("cpu", "medium") == Fp32Products::kBFloat16);
+    CHECK(fp32_products_of("cpu", "") == Fp32Products::kFull);
+    CHECK(fp32_products_of("cuda", "") == Fp32Products::kTf32);
+    CHECK(fp32_products_of("", "") == Fp32Products::kBFloat16);
+    const auto e_max = [](Dtype dtype, Fp32Products products) {
+      return default_relative_error({dtype, dtype}, products, 64);
+    };
+    CHECK(e_max(Dtype::kFloat32, Fp32Products::kTf32) > 0x1p-9);
+    CHECK(e_max(Dtype::kFloat32, Fp32Products::kBFloat16) > 0x1p-6);
+    CHECK(e_max(Dtype::kFloat64, Fp32Products::kBFloat16) == 48 * 0x1p-53);  // fp32's switch says nothing of fp64
+  }
+
   TEST_CASE("e_max is that of the accumulator online and of C's dtype offline") {
     const auto e_max = [](Dtype operand, Dtype output, Platform platform = Platform::kCpu) {
       return largest_relative_error(platform, {operand, output}, 1024);

@@ -67,6 +67,7 @@ TEST_CASE("what differs is counted by its bits, its size only where it has one")
   CHECK(result.severity() == doctest::Approx((0.5 + 0.75) / 2));
   CHECK(result.difference_square == doctest::Approx(1 + 1 + 36));
   CHECK(result.healthy_square == doctest::Approx(1 + 4 + 16 + 64));
+  CHECK(result.nonfinite == 1);  // 4 became NaN; a NaN of other bits is no worse
 }
 
 TEST_CASE("a mismatch is found wherever it lies, and counted as a plain loop counts it") {
@@ -134,15 +135,115 @@ TEST_CASE("a program that never repeats itself is suspected") {
   CHECK(why == "layers.*.fc differs with equal inputs in every one of 2 micro-steps");
 }
 
-TEST_CASE("noise to signal is of all gradients together") {
+TEST_CASE("noise to signal is of the model's gradient, of which copies count once") {
   const Trace healthy = healthy_run();
   const Trace suspect = run("suspect", [](const TensorId& id, std::int32_t rank, std::int64_t i, double value) {
     return id.kind == Kind::kMainGrad && rank == 0 && i == 0 ? value + 1 : value;
   });
-  double square = 0;
-  for (int i = 0; i < 8; ++i) square += 2 * std::pow(1 + 0.25 * i, 2);
+  double square = 0;  // of the model's gradient, of which both ranks hold a copy
+  for (int i = 0; i < 8; ++i) square += std::pow(1 + 0.25 * i, 2);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 2);
   CHECK(*summarize_corruption(pairs).worst_noise_to_signal() == doctest::Approx(1 / std::sqrt(square)));
+}
+
+TEST_CASE("a gradient that is not finite is the worst there is, and the report says so") {
+  const Trace healthy = healthy_run();
+  for (const double wrong : {kNaN, std::numeric_limits<double>::infinity()}) {
+    const Trace suspect = run("suspect", [=](const TensorId& id, std::int32_t rank, std::int64_t i, double value) {
+      return id.kind == Kind::kMainGrad && rank == 1 && i == 3 ? wrong : value;
+    });
+    const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+    const SdcReport report = summarize_corruption(pairs);
+    CHECK(std::isinf(*report.worst_noise_to_signal()));
+    CHECK(report.steps.at(0).gradient_nonfinite == 1);
+    REQUIRE(report.notes.size() == 1);
+    CHECK(report.notes[0] ==
+          "iteration 0: 1 element of the gradients differs and is not finite in one of the runs: no difference is "
+          "larger");
+  }
+}
+
+TEST_CASE("a gradient that is not finite in both runs has no noise") {
+  const auto skipped = [](const TensorId& id, std::int32_t, std::int64_t i, double value) {
+    return id.kind == Kind::kMainGrad && i == 3 ? kNaN : value;
+  };
+  const Trace healthy = run("healthy", skipped), suspect = run("suspect", skipped);
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+  const SdcReport report = summarize_corruption(pairs);
+  CHECK(*report.worst_noise_to_signal() == 0);
+  CHECK(report.notes.empty());
+}
+
+TEST_CASE("noise where the healthy run has no gradient is infinite") {
+  const auto with_gradient = [](const std::string& name, double of_rank_0) {
+    return run(name, [=](const TensorId& id, std::int32_t rank, std::int64_t, double value) {
+      return id.kind != Kind::kMainGrad ? value : rank == 0 ? of_rank_0 : 0;
+    });
+  };
+  const Trace healthy = with_gradient("healthy", 0), suspect = with_gradient("suspect", 0.5);
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+  const SdcReport report = summarize_corruption(pairs);
+  CHECK(std::isinf(*report.worst_noise_to_signal()));
+  CHECK(report.faulty_copies.empty());  // zeros are equal on all ranks, whatever they are
+}
+
+TEST_CASE("of copies the one that is wrong counts, and its rank is named") {
+  const Trace healthy = healthy_run();
+  for (const std::int32_t faulty : {0, 1}) {
+    const Trace suspect = run("suspect", [=](const TensorId& id, std::int32_t rank, std::int64_t i, double value) {
+      return id.kind == Kind::kMainGrad && rank == faulty && i == 0 ? value + 1 : value;
+    });
+    const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+    const SdcReport report = summarize_corruption(pairs);
+    REQUIRE(report.faulty_copies.size() == 1);
+    CHECK(report.faulty_copies[0].id.name == "layers.0.fc.weight");
+    CHECK(report.faulty_copies[0].ranks == std::vector<std::int32_t>{faulty});
+    CHECK(report.faulty_copies[0].copies == 2);
+  }
+}
+
+TEST_CASE("copies that are wrong alike are not told apart") {
+  const Trace healthy = healthy_run();
+  const Trace suspect = run("suspect", [](const TensorId& id, std::int32_t, std::int64_t i, double value) {
+    return id.kind == Kind::kMainGrad && i == 0 ? value + 1 : value;
+  });
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+  CHECK(summarize_corruption(pairs).faulty_copies.empty());
+}
+
+TEST_CASE("equal shards that the program recorded as parts are no copies") {
+  const auto sharded = [](const std::string& name, double of_rank_0) {
+    TraceBuilder builder;
+    builder.axes("tp=2").run_id(name);
+    TensorSpec spec;
+    spec.id = {.kind = Kind::kMainGrad, .name = "fc.weight"};
+    spec.shape = {2};
+    spec.values = [=](std::int32_t rank, std::int64_t) { return rank == 0 ? of_rank_0 : 3.0; };
+    spec.mapping = R"({"axes": [{"axis": "tp", "size": 2, "placement": "shard", "dim": 0}]})";
+    return builder.tensor(spec).read();
+  };
+  const Trace healthy = sharded("healthy", 3), suspect = sharded("suspect", 4);
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+  const SdcReport report = summarize_corruption(pairs);
+  CHECK(report.faulty_copies.empty());
+  CHECK(*report.worst_noise_to_signal() == doctest::Approx(std::sqrt(2.0 / 36)));
+}
+
+TEST_CASE("in lock step a module is to blame for what it makes, whatever arrived at it") {
+  const Trace healthy = healthy_run();
+  const Trace suspect = run("suspect", [](const TensorId& id, std::int32_t, std::int64_t i, double value) {
+    if (i != 5 || id.microbatch != 1 || id.name == "layers.0.act") return value;
+    if (id.name == "layers.0.fc") return id.kind == Kind::kOutput ? -value : value;
+    return id.name == "layers.1.fc" ? 2 * value : value;
+  });
+  const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, 1);
+  const auto wrong_modules = [&](bool lock_step) {
+    std::vector<std::string> names;
+    for (const Origin& origin : summarize_corruption(pairs, lock_step).origins) names.emplace_back(origin.id.name);
+    return names;
+  };
+  CHECK(wrong_modules(false) == std::vector<std::string>{"layers.0.fc"});
+  CHECK(wrong_modules(true) == std::vector<std::string>{"layers.0.fc", "layers.1.fc"});
 }
 
 TEST_CASE("the worst noise to signal is that of the worst step, whichever it is") {

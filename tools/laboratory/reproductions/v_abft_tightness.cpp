@@ -74,7 +74,7 @@ Measured measure(const Setting& setting, std::int64_t size) {
   for (std::int64_t trial = 0; trial < trials; ++trial) {
     const Example example = random_example(kRows, size, size, setting.dtype, setting.distribution, random);
     abft::VerifyOptions v, a;
-    v.threshold.platform = abft::Platform::kGpu;
+    v.threshold.e_max = abft::largest_relative_error(abft::Platform::kGpu, {setting.dtype, setting.dtype}, size);
     a.threshold.method = ThresholdMethod::kProbabilistic;
     a.threshold.largest = setting.y;
     const std::vector<LineCheck> of_v = check_lines(example.product(), v).rows,
@@ -139,7 +139,7 @@ void print_calibration() {
       "library's checksums are in fp64, which leaves C's own rounding alone. Over a row of positive elements that "
       "cancels\n"
       "as 1/sqrt(N), and an e_max measured so would call right products of signed elements wrong. The paper's values\n"
-      "are the library's defaults. A dash: sums of fp16 overflow.");
+      "are the library's defaults for 16 bits. A dash: sums of fp16 overflow.");
 }
 
 }  // namespace
