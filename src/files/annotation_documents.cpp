@@ -47,6 +47,11 @@ std::vector<Item> parse(const std::string& text, const std::string& path) {
   }
 }
 
+// True for a name that leads out of the directory of the file that includes it: what annotations name may be anybody's.
+bool leads_out(const fs::path& name) {
+  return name.is_absolute() || std::find(name.begin(), name.end(), "..") != name.end();
+}
+
 // Reads one name or a list of names.
 std::vector<std::string> included_names(const Item& include, const Context& context) {
   constexpr std::string_view kExpected = "the name of an annotation file, or a list of them";
@@ -92,6 +97,10 @@ class DocumentReader {
   void include_all(const Item& item, const fs::path& including) {
     const Context context{including.string(), "include"};
     for (const std::string& name : included_names(item, context)) {
+      if (leads_out(name)) {
+        fail(context, item.line,
+             fmt::format("'{}' leads elsewhere; expected a file beside this one or a preset", name));
+      }
       const fs::path file = find_file(name, including.parent_path());
       std::error_code ignored;
       if (!fs::is_regular_file(file, ignored)) {

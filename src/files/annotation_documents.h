@@ -22,7 +22,7 @@ struct Document {
 // looked for beside the one that includes it (`file` in the working directory) and then, where only its name is given,
 // among the presets, with or without `.yaml`. With `with_guesses`, lines that begin with `#? ` are read without that,
 // as if they were no comments. Throws InputError for a file that cannot be read or is no mapping, for
-// files that include each other in a circle, and for more than 64 files.
+// files that include each other in a circle or one outside of their directory, and for more than 64 files.
 std::vector<Document> read_documents(const std::string& file, const std::filesystem::path& presets,
                                      bool with_guesses = false);
 

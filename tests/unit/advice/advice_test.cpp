@@ -43,11 +43,21 @@ TEST_CASE("a check that lacks nothing is followed by a second run, or else by it
   const auto as_it_is = [](Situation&) {};
   const Report report = advised(with_root({wrong("mlp")}), as_it_is);
   CHECK(report.advice.instead == std::nullopt);
-  CHECK(report.advice.next == "ttrace localize");
+  CHECK(report.advice.next == "ttrace localize -- train --tp 2");
   CHECK(report.advice.all_findings == "ttrace check --all");
   CHECK(advised(report_of({wrong("mlp")}, 1), as_it_is).advice.next == "ttrace check --html report.html");
   const auto in_part = [](Situation& situation) { situation.localize.reset(); };
   CHECK(advised(with_root({wrong("mlp")}), in_part).advice.next == "ttrace check --html report.html");
+}
+
+TEST_CASE("a command that a trace names is shown, and stays one command where the line is typed") {
+  Report report = with_root({wrong("mlp")});
+  const AlignedTrace run = run_of({"/bin/sh", "-c", "true; touch PWNED"});
+  add_advice({run, run, true, true, "", "ttrace check", "ttrace localize"}, report);
+  CHECK(report.advice.next == "ttrace localize -- /bin/sh -c 'true; touch PWNED'");
+  Report lacking = with_root({wrong("mlp")});
+  add_advice({run, run, true, false, "", "ttrace check", "ttrace localize"}, lacking);
+  CHECK(lacking.advice.next.value().ends_with("--reference runs/reference -- /bin/sh -c 'true; touch PWNED'"));
 }
 
 TEST_CASE("annotations are asked for before tolerances, and tolerances before a second run") {
