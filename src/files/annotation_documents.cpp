@@ -47,7 +47,7 @@ std::vector<Item> parse(const std::string& text, const std::string& path) {
   }
 }
 
-// True for a name that leads out of the directory of the file that includes it: what annotations name may be anybody's.
+// True for a name that leads out of the directory of the file that includes it.
 bool leads_out(const fs::path& name) {
   return name.is_absolute() || std::find(name.begin(), name.end(), "..") != name.end();
 }
@@ -68,8 +68,8 @@ fs::path canonical_path(const fs::path& file) {
 
 class DocumentReader {
  public:
-  explicit DocumentReader(const fs::path& presets, bool with_guesses)
-      : presets_(presets), with_guesses_(with_guesses) {}
+  DocumentReader(const fs::path& presets, bool with_guesses, Includes includes)
+      : presets_(presets), with_guesses_(with_guesses), includes_(includes) {}
 
   void read(const std::string& name) {
     const fs::path file = find_file(name, "");
@@ -97,7 +97,7 @@ class DocumentReader {
   void include_all(const Item& item, const fs::path& including) {
     const Context context{including.string(), "include"};
     for (const std::string& name : included_names(item, context)) {
-      if (leads_out(name)) {
+      if (includes_ == Includes::kBeside && leads_out(name)) {
         fail(context, item.line,
              fmt::format("'{}' leads elsewhere; expected a file beside this one or a preset", name));
       }
@@ -135,6 +135,7 @@ class DocumentReader {
 
   const fs::path presets_;
   const bool with_guesses_;
+  const Includes includes_;
   std::vector<Document> documents_;
   std::set<fs::path> seen_;           // files that were read, or are being read
   std::vector<fs::path> being_read_;  // files whose includes are being read, the outermost first
@@ -142,14 +143,15 @@ class DocumentReader {
 
 }  // namespace
 
-std::vector<Document> read_documents(const std::string& file, const fs::path& presets, bool with_guesses) {
-  DocumentReader reader(presets, with_guesses);
+std::vector<Document> read_documents(const std::string& file, const fs::path& presets, bool with_guesses,
+                                     Includes includes) {
+  DocumentReader reader(presets, with_guesses, includes);
   reader.read(file);
   return reader.documents();
 }
 
 std::vector<Document> parse_documents(const std::string& text, const std::string& file, const fs::path& presets) {
-  DocumentReader reader(presets, false);
+  DocumentReader reader(presets, false, Includes::kBeside);
   reader.add(text, file);
   return reader.documents();
 }

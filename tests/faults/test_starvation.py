@@ -1,5 +1,5 @@
-"""A command that is short of something ends with the verdict that it has without that, or with 2 and one line: never with
-1 for a candidate that is the same, or with 0 for one that is not."""
+"""A command that is short of something ends with the verdict that it has without that, or with 2 and one line: never
+with 1 for a candidate that is the same, or with 0 for one that is not."""
 
 import json
 import os
@@ -69,8 +69,8 @@ COMMANDS = {
 
 def tensors(scale, seed=0):
     values = numpy.random.default_rng(7).standard_normal((64, 64)).astype("float32")
-    noise = 1 + 1e-7 * seed
-    return [Tensor(f"m{i}", (values * (i + 1) * noise * (scale if i == 20 else 1)).astype("float32")) for i in range(40)]
+    factors = [(i + 1) * (1 + 1e-7 * seed) * (scale if i == 20 else 1) for i in range(40)]
+    return [Tensor(f"m{i}", (values * factor).astype("float32")) for i, factor in enumerate(factors)]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def run_starved(directory, words, limit=None, left=0):
 
 def complaint(name, plain, starved, what):
     """What is wrong with how a command ended; empty where nothing is."""
-    if what == "processes" and name not in STARTS_A_PROCESS and starved.returncode != plain.returncode:  # one thread is enough for all
+    if what == "processes" and name not in STARTS_A_PROCESS and starved.returncode != plain.returncode:
         return f"exit code {starved.returncode}, not {plain.returncode}: {starved.stderr.splitlines()[-1:]}"
     if starved.returncode < 0 or starved.returncode == 127:  # a signal, as of the stack; the loader, before `main`
         return ""

@@ -26,7 +26,7 @@ ALLOWED = {
     "diagnose": {"judge"},
     "advice": {"diagnose", "host"},
     "annotate": {"correspond", "judge", "text"},
-    "abft": {"numeric"},
+    "abft": {"base"},
     "selfcheck": {"abft", "step"},
     "sdc": {"diagnose", "text"},
     "history": {"base"},

@@ -1,6 +1,7 @@
 """`python -m ttrace_import`, as `ttrace import` runs it."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,14 @@ _FORMATS = {
 }  # and the module
 
 
+class Stopped(BaseException):
+    """SIGTERM: what is written is removed on the way out."""
+
+
+def _stop(number: int, frame: object) -> None:
+    raise Stopped
+
+
 def main(words: list[str] | None = None) -> int:
     options = _options(words)
     try:
@@ -31,6 +40,9 @@ def main(words: list[str] | None = None) -> int:
         print(f"ttrace: error: {one_line(str(options.output))}: no memory is left", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        return 2
+    except Stopped:
+        print(f"ttrace: error: {one_line(str(options.output))}: stopped by a signal; nothing is left", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"ttrace: error: {one_line(str(error))}; expected readable files and a place to write", file=sys.stderr)
@@ -83,4 +95,5 @@ def _refuse_options_of_others(options: Options) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main())

@@ -220,7 +220,7 @@ TEST_CASE("a file that includes another and sets its parameters says what -a and
   files.write("gpt.yaml", kGpt);
   const std::vector<std::string> settings = {"heads=4", "blocks=[2, 3]", "cp_layout=null", "first='2'"};
   files.write("presets/ranks.yaml", including_file(files.path("gpt.yaml"), settings));
-  const Annotations annotations = files.read("presets/ranks.yaml");
+  const Annotations annotations = read_annotations_of_job(files.path("presets/ranks.yaml"), files.presets());
   CHECK(heads_of(annotations) == 4);
   CHECK(annotations.rules[0].axes[1].options.at("blocks") == std::vector<std::int64_t>{2, 3});
   CHECK(annotations.rules[0].axes[0].layout == "contiguous");
