@@ -8,7 +8,7 @@ import pytest
 
 from traces import PROGRAM, Tensor, record_run
 
-FEW, MANY = 4_000, 32_000
+FEW, MANY = 3_000, 24_000
 REPORTS = ["--json", "r.json", "--junit", "r.xml", "--csv", "r.csv", "--sarif", "r.sarif", "--html", "r.html"]
 SIDES = ["--reference", "reference", "--candidate"]
 COMMANDS = {

@@ -82,9 +82,10 @@ TEST_CASE("what is wrong in a place that is no guess is not withheld for want of
   CHECK(report.notes.front().starts_with("no annotations (-a)"));
 }
 
-TEST_CASE("where a rank is missing, what the check lacks is a note") {
-  const Report report =
-      advised(report_of({missing_rank()}, 1), [](Situation& situation) { situation.is_mapping_known = false; });
+TEST_CASE("where a rank is missing, and a tensor is wrong, what the check lacks is a note") {
+  const auto lacks = [](Situation& situation) { situation.is_mapping_known = false; };
+  CHECK(advised(report_of({missing_rank()}, 1), lacks).advice.next == std::nullopt);
+  const Report report = advised(report_of({missing_rank(), wrong("mlp")}, 1), lacks);
   CHECK(report.advice.instead == std::nullopt);
   CHECK(report.advice.next == "ttrace check --html report.html");
   REQUIRE(report.notes.size() == 1);
