@@ -35,8 +35,13 @@ bool is_printable(std::uint32_t value) {
   const bool control = value < 0x20 || (value >= 0x7f && value < 0xa0);
   const bool redirects = (value >= 0x202a && value <= 0x202e) || (value >= 0x2066 && value <= 0x2069);
   const bool marks = value == 0x61c || value == 0x200e || value == 0x200f;  // of a direction
+  // What has no width makes two names look the same.
+  const bool joins = (value >= 0x200b && value <= 0x200d) || (value >= 0x2060 && value <= 0x2065) || value == 0xfeff;
+  const bool fills = value == 0xad || value == 0x34f || value == 0x115f || value == 0x1160 || value == 0x3164 ||
+                     value == 0xffa0 || (value >= 0x180b && value <= 0x180f) || (value >= 0x206a && value <= 0x206f);
+  const bool varies = (value >= 0xfe00 && value <= 0xfe0f) || (value >= 0xe0000 && value <= 0xe01ff);
   const bool ends_line = value == 0x2028 || value == 0x2029;
-  return !control && !redirects && !marks && !ends_line && (value & 0xfffe) != 0xfffe;
+  return !control && !redirects && !marks && !ends_line && !joins && !fills && !varies && (value & 0xfffe) != 0xfffe;
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ class Recorder:
         )
         mapping = _installation.collector("mapping").mapping_of
         with self._refusals(f"{name}: "):
-            owner, view = _installation.collector("arrays").view_of_array(numpy.asarray(values))
+            owner, view = _installation.collector("arrays").view_of_array(numpy.asanyarray(values))
             placed = mapping(name, self._position, axes, shape, slices)
             self._open_recorder().record(tensor_id, view, module_class=module_class, mapping=placed)
             del owner  # lived until now

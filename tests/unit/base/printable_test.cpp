@@ -15,9 +15,12 @@ TEST_CASE("text that can be read stays as it is") {
 TEST_CASE("what steers a terminal or hides text is escaped, byte by byte") {
   CHECK(printable("a\x1b[2J\n\t\x7f") == "a\\x1b[2J\\x0a\\x09\\x7f");
   CHECK(printable(std::string_view("\0b", 2)) == "\\x00b");
-  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");           // CSI as one code point
-  CHECK(printable("\xe2\x80\xae") == "\\xe2\\x80\\xae");  // right to left from here
-  CHECK(printable("\xef\xbf\xbe") == "\\xef\\xbf\\xbe");  // no XML character
+  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");               // CSI as one code point
+  CHECK(printable("x\xe2\x80\x8by") == "x\\xe2\\x80\\x8by");  // a space of no width
+  CHECK(printable("\xef\xbb\xbf") == "\\xef\\xbb\\xbf");      // another
+  CHECK(printable("a\xef\xb8\x8f") == "a\\xef\\xb8\\x8f");    // a variation of a
+  CHECK(printable("\xe2\x80\xae") == "\\xe2\\x80\\xae");      // right to left from here
+  CHECK(printable("\xef\xbf\xbe") == "\\xef\\xbf\\xbe");      // no XML character
 }
 
 TEST_CASE("bytes that are no UTF-8 are escaped, and what follows them is read") {
