@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "host/progress.h"
+#include "host/terminal.h"
 #include "load/problems.h"
 #include "load/trace_reader.h"
 #include "workflow/collect.h"

@@ -107,7 +107,8 @@ def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path):
     ends = set()
     for name in ("t.safetensors", "t.npz"):
         for attempt in range(6):
-            process = subprocess.Popen([PROGRAM, "export", "trace", "-o", name], cwd=tmp_path, stdout=subprocess.DEVNULL)
+            words = ["export", "trace", "-o", name]
+            process = subprocess.Popen([PROGRAM, *words], cwd=tmp_path, stdout=subprocess.DEVNULL)
             time.sleep(0.02 * attempt)
             process.send_signal(signal.SIGTERM)
             ends.add(process.wait())
