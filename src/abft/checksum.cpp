@@ -10,7 +10,6 @@
 
 #include "abft/line_totals.h"
 #include "abft/tile_kernel.h"
-#include "base/parallel_for.h"
 
 namespace ttrace::abft {
 namespace {
@@ -97,16 +96,15 @@ class LineReader::Reader {
     }
     if (matrix.cols == 0) rows_.finish(0, result.rows.size(), 0, result.rows);
     blocks_.resize(index(bands_ * Panel{0, std::min(kPanelCols, matrix.cols)}.blocks()));
-    const int threads = matrix_.rows * matrix_.cols > kBandRows * kBlockCols ? 0 : 1;
+#pragma omp parallel if (matrix_.rows * matrix_.cols > kBandRows * kBlockCols)
     for (std::int64_t col = 0; col < matrix_.cols; col += kPanelCols) {
       const Panel panel = {col, std::min(kPanelCols, matrix_.cols - col)};
-      parallel_for(index(bands_ * panel.blocks()), threads,
-                   [&](std::size_t i) { read_block(panel, static_cast<std::int64_t>(i)); });
-      const std::size_t bands = index(bands_), columns = index((panel.cols + kAddedCols - 1) / kAddedCols);
-      parallel_for(bands + columns, threads, [&](std::size_t i) {
-        if (i < bands) return add_rows(panel, static_cast<std::int64_t>(i));
-        add_columns(panel, static_cast<std::int64_t>(i - bands) * kAddedCols);
-      });
+#pragma omp for schedule(dynamic)
+      for (std::int64_t i = 0; i < bands_ * panel.blocks(); ++i) read_block(panel, i);
+#pragma omp for schedule(static) nowait
+      for (std::int64_t band = 0; band < bands_; ++band) add_rows(panel, band);
+#pragma omp for schedule(static)
+      for (std::int64_t first = 0; first < panel.cols; first += kAddedCols) add_columns(panel, first);
     }
   }
 

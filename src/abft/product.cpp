@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "abft/verify.h"
-#include "base/parallel_for.h"
 
 namespace ttrace::abft {
 namespace {
@@ -48,9 +47,8 @@ struct OperandSums {
   LineSums products;                  // A times the checksums of B's rows
 
   void add_left(const std::vector<LineStatistics>& part) {
-    parallel_for_ranges(left.size(), kLinesAThread, 0, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) abft::add(left[i], part[i]);
-    });
+#pragma omp parallel for schedule(static) if (left.size() > kLinesAThread)
+    for (std::size_t i = 0; i < left.size(); ++i) abft::add(left[i], part[i]);
   }
   void add_right(const std::vector<LineStatistics>& part) { right.insert(right.end(), part.begin(), part.end()); }
   void add_products(const LineSums& part, bool weighted) {
@@ -136,7 +134,8 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
   for (const LineStatistics& line : operands.left) left_norm = std::max(left_norm, line.absolute);
   const BiasLines biases(product.bias, depth_for(options.method));
   std::vector<LineCheck> checks(lines.size());
-  const auto check_line = [&](std::size_t i) {
+#pragma omp parallel for schedule(static) if (lines.size() > kLinesAThread)
+  for (std::size_t i = 0; i < lines.size(); ++i) {
     LineCheck& line = checks[i];
     line.checksum = operands.products.plain[i];
     line.weighted_checksum = operands.products.weighted[i];
@@ -158,10 +157,7 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
     if (finite && !(std::isfinite(line.sum_difference) && std::isfinite(line.threshold))) {
       line.unusable = "the sums overflow fp64";
     }
-  };
-  parallel_for_ranges(lines.size(), kLinesAThread, 0, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) check_line(i);
-  });
+  }
   return checks;
 }
 

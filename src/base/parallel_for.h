@@ -12,10 +12,9 @@ int thread_count(int threads);
 // Returns, inside `parallel_for`, the number of the thread that calls it, less than the `thread_count`.
 std::size_t thread_number();
 
-// Calls `body(i)` for every i below `count` on so many threads, 0 as above, or on fewer where no more can be made: a
-// limit of processes or of memory is no reason to end, as OpenMP's own library does, and with the exit code of
-// candidates that differ. A loop inside `body` runs on the thread that calls it. The first exception in order of i is
-// thrown after all threads have finished. Once there is one, the calls of higher i may be left out.
+// Calls `body(i)` for every i below `count` on so many threads, 0 as above. An exception must not leave an OpenMP
+// region, nor be lost in it: the first in order of i is thrown after all threads have finished. Once there is one, the
+// calls of higher i may be left out.
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& body);
 
 // The same for small work: calls `body(begin, end)` for ranges of at most `most`, which make up [0, count).

@@ -26,7 +26,7 @@ ALLOWED = {
     "diagnose": {"judge"},
     "advice": {"diagnose", "host"},
     "annotate": {"correspond", "judge", "text"},
-    "abft": {"base"},
+    "abft": {"numeric"},
     "selfcheck": {"abft", "step"},
     "sdc": {"diagnose", "text"},
     "history": {"base"},
