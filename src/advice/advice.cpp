@@ -37,14 +37,14 @@ bool has_broken_ranks(const Report& report) {
 
 void add_advice(const Situation& situation, Report& report) {
   report.advice.all_findings = situation.check + " --all";
-  if (report.verdict() == RunVerdict::kCouldNotLook) {
+  if (report.verdict() == RunVerdict::kCouldNotLook && !has_broken_ranks(report)) {
     if (auto step = lacks_placement(report, situation)) report.advice.next = std::move(step->next);
   }
   if (report.verdict() != RunVerdict::kDifferent) return;
   Step step = first_step(kLacks, report, situation);
   if (has_broken_ranks(report)) {
     if (step.instead) report.notes.push_back(*std::move(step.instead));
-    step = {};
+    step = {std::nullopt, std::nullopt, std::move(step.note)};
   }
   if (!step.next) step.next = first_step(kCloserLooks, report, situation).next;
   if (step.note) report.notes.push_back(*std::move(step.note));

@@ -111,7 +111,7 @@ std::optional<Step> lacks_tolerances(const Report& report, const Situation& situ
       "rounding does to each, a file for -t",
       count_wrong(report), count_tensors(report), describe_beyond(report, situation.beyond));
   const std::vector<std::string>& command = situation.reference.trace->provenance.command;
-  if (!command.empty()) return Step{std::move(what), fmt::format("{} -- {}", estimate, shell_line(command))};
+  if (!command.empty()) return Step{std::move(what), fmt::format("{} -- {}", estimate, shell_words(command))};
   // A block of a program, as `ttrace.record` leaves it, or values from elsewhere.
   what +=
       ", of further recordings of the reference, which no command makes: one more, and three perturbed ones "

@@ -94,6 +94,11 @@ bool is_step_enclosed(const Proofs& proofs) {
   });
 }
 
+// True for a rank that left no file, or did not finish.
+bool is_of_absent_rank(const Finding& finding) {
+  return finding.reason == Reason::kMissingRank || finding.reason == Reason::kIncompleteRank;
+}
+
 }  // namespace
 
 std::set<Kind> unproved_kinds(const Proofs& proofs) {
@@ -125,11 +130,15 @@ void Counts::add(Verdict verdict) {
 
 RunVerdict Report::verdict() const {
   const auto in_question = std::count_if(findings.begin(), findings.end(), is_in_question);
-  const bool wrong = totals.counts.fail > 0 || totals.counts.missing > 0 || first_wrong() != nullptr ||
-                     lacks_tolerance() || (strict && totals.counts.untrusted > in_question);
+  const bool failed =
+      std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::kFail; });
+  const bool lacks_ranks = std::any_of(findings.begin(), findings.end(), is_of_absent_rank);
+  const bool lacks_tensors = totals.counts.missing > 0 || first_wrong() != nullptr;
+  const bool wrong = totals.counts.fail > 0 || failed || (lacks_tensors && !lacks_ranks) || lacks_tolerance() ||
+                     (strict && totals.counts.untrusted > in_question);
   if (wrong) return RunVerdict::kDifferent;
-  const bool open = in_question > 0 || totals.counts.pass == 0 || lacks_proof() || !unseen_kinds().empty() ||
-                    (strict && totals.counts.not_seen > 0) || runs.failed.has_value();
+  const bool open = lacks_ranks || in_question > 0 || totals.counts.pass == 0 || lacks_proof() ||
+                    !unseen_kinds().empty() || (strict && totals.counts.not_seen > 0) || runs.failed.has_value();
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

@@ -227,7 +227,7 @@ ttrace_status ttrace_open(const ttrace_run* run, ttrace_recorder** out) {
     const char* directory = checked_text(given.directory, "directory");
     ttrace::Annotations annotations;
     if (given.annotations != nullptr && *given.annotations != '\0') {
-      annotations = ttrace::read_annotations({given.annotations}, preset_directory());
+      annotations = ttrace::read_annotations_of_job(given.annotations, preset_directory());
     }
     *out = new ttrace_recorder(directory, parse_run(given), given.queue_bytes, std::move(annotations));
   });

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include <map>
+#include <string_view>
 #include <vector>
 
 namespace ttrace::cli {
@@ -12,6 +13,11 @@ using ChoicesOfOptions = std::map<const CLI::Option*, std::vector<std::string> (
 ChoicesOfOptions& registered_choices() {
   static ChoicesOfOptions choices;
   return choices;
+}
+
+// A name that is empty is that of a variable that is not set, and not of an option that was left out.
+CLI::Validator not_empty() {
+  return CLI::Validator([](const std::string& text) { return text.empty() ? "an empty name" : ""; }, "");
 }
 
 std::vector<std::string> colors() { return {"auto", "always", "never"}; }
@@ -33,6 +39,8 @@ CLI::Option* finish_option(CLI::App& command, const Option& option, CLI::Option*
   if (!option.hidden && *option.group != '\0') registered->group(option.group);
   if (*option.needs != '\0') registered->needs(command.get_option(option.needs));
   if (option.shows_default && !defaults.empty()) registered->default_str(defaults.front());
+  const std::string_view type = option.type;
+  if (type == "FILE" || type == "TRACE" || type == "DIR") registered->check(not_empty());
   if (option.number == Number::kPositive) registered->check(CLI::PositiveNumber);
   if (option.number == Number::kNotNegative) registered->check(CLI::NonNegativeNumber);
   if (option.number == Number::kThreads) registered->check(CLI::Range(1, 4096));

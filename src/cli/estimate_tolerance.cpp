@@ -73,6 +73,24 @@ std::size_t jobs_for(const EstimateArguments& arguments) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostSideBySide);
 }
 
+// Removes what an earlier command that was ended has left of a run; a whole one stays in the way.
+void remove_unfinished(const fs::path& run) {
+  if (!fs::is_directory(run)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run)) {  // nothing of anybody else's
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("rank-") && name != "rewritten" && name != "job.failure") return;
+  }
+  try {
+    const Trace trace = read_trace(run);
+    const auto is_whole = [](const RankTrace& rank) { return rank.complete; };
+    if (std::all_of(trace.ranks.begin(), trace.ranks.end(), is_whole) &&
+        trace.ranks.size() == static_cast<std::size_t>(trace.world_size))
+      return;
+  } catch (const InputError&) {  // no rank of it can be read
+  }
+  fs::remove_all(run);
+}
+
 // Runs the command for each run that is not given.
 void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
@@ -88,10 +106,12 @@ void collect_missing(EstimateArguments& arguments) {
   }
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
+    remove_unfinished(options.rerun);
     missing.push_back(run_of(arguments, options.rerun, recording, std::nullopt));
   }
   for (std::uint64_t seed = 1; !are_given && seed <= arguments.seeds; ++seed) {
     options.perturbed.push_back(arguments.runs / fmt::format("perturbed-{}", seed));
+    remove_unfinished(options.perturbed.back());
     missing.push_back(run_of(arguments, options.perturbed.back(), recording, seed));
   }
   if (!missing.empty()) collect_all(missing, jobs_for(arguments));

@@ -7,7 +7,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "cli/commands.h"
+#include "host/shell_words.h"
+#include "host/terminal.h"
 #include "load/trace_reader.h"
 #include "workflow/closer_look.h"
 
@@ -20,8 +23,30 @@ struct LocalizeArguments {
   CheckOptions check;
   fs::path output;
   std::vector<std::string> command;
+  bool run_recorded = false;
   ReportOptions report;
 };
+
+// True where the command is the one that the user typed, and not one that a trace names.
+bool is_typed(const CollectOptions& run, const LocalizeArguments& arguments) {
+  return run.command == arguments.command && run.working_directory.empty();
+}
+
+// Shows a command that a trace names, and runs it only where the user says so: whoever wrote the trace chose it.
+void require_consent(const CollectOptions& run, const fs::path& trace, const LocalizeArguments& arguments) {
+  if (run.command.empty()) {
+    throw InputError(
+        fmt::format("{}: does not say by what command it was collected; expected one after --", trace.string()));
+  }
+  if (arguments.run_recorded || is_typed(run, arguments)) return;
+  const std::string named = fmt::format("{}: names the command `{}`, in {}", trace.string(), shell_words(run.command),
+                                        shell_word(run.working_directory.string()));
+  if (can_ask() && ask(printable(named) + "; run it?")) return;
+  throw InputError(
+      fmt::format("{}, and what a trace names is not run unasked; expected {}--run-recorded where you made the "
+                  "trace yourself",
+                  named, trace == arguments.check.candidate ? "the candidate's command after --, or " : ""));
+}
 
 void collect_again(const CollectOptions& run) {
   if (const int code = collect(run); code != 0) {
@@ -37,6 +62,7 @@ void run_again(CollectOptions run, const LocalizeArguments& arguments) {
     run.command = arguments.command;
     run.working_directory.clear();
   }
+  require_consent(run, arguments.check.candidate, arguments);
   collect_again(run);
 }
 
@@ -45,6 +71,7 @@ void run_again(CollectOptions run, const LocalizeArguments& arguments) {
 bool look_closer(const LocalizeArguments& arguments, const fs::path& output, Report& report) {
   if (report.same() || !has_sketches(read_trace(arguments.check.reference))) return false;
   const CloserLook look = plan_closer_look(arguments.check, report, output, arguments.command);
+  for (const CollectOptions& run : look.runs) require_consent(run, run.again, arguments);
   for (const CollectOptions& run : look.runs) collect_again(run);
   if (!look.runs.empty()) add_closer_look(report, check(look.check).report);
   report.advice.next.reset();
@@ -101,15 +128,21 @@ void add_localize(CLI::App& app, Run& run_command) {
              arguments->output);
   add_options(*localize, arguments->report);
   visit_strictness(arguments->check, add);
-  localize->add_option("COMMAND", arguments->command,
-                       "The candidate's command, after -- [as its trace has it, in the same directory]");
+  localize->add_option("COMMAND", arguments->command, "The candidate's command, after --, which runs here");
+  add_option(*localize,
+             {"--run-recorded", "",
+              "Run the command that the candidate's trace names, in the directory that it names (where the reference "
+              "has sketches, its own, too): for traces that you made yourself"},
+             arguments->run_recorded);
   localize->footer(R"(Runs the candidate's command once more, as `ttrace collect --inject REFERENCE
 --layout CANDIDATE` does: every module computes from the reference's inputs and
 output gradients, so that no error travels from one to the next. A root of the
 check is then confirmed (wrong by itself) or moved (its error came in); what was
 wrong in the wake of another is found. The report is that of the check, with
 what the second run says of each root. Where a second run would show nothing
-more, as with missing tensors, there is none.
+more, as with missing tensors, there is none. A command that a trace names is
+shown and not run: at a terminal you are asked, elsewhere type it after --, or
+say --run-recorded.
 
 Where the reference was collected with --sketch, it has no values to give. Then
 both commands are run again, as `ttrace collect --sketch --whole MODULE --again
@@ -117,9 +150,9 @@ TRACE` does, and the report has the elements and diagnoses of these modules.
 
 Examples:
   ttrace localize --reference reference --candidate candidate -a gpt.yaml \
-    -t tolerance.yaml
+    -t tolerance.yaml -- torchrun --nproc-per-node 4 train.py --tp 2
   ttrace localize --reference reference --candidate candidate \
-    -t tolerance.yaml --json roots.json -- ./train.sh
+    -t tolerance.yaml --json roots.json --run-recorded
 
 Exit codes: 0 same, 1 different, 2 could-not-look.)");
   localize->callback([arguments, &run_command] { run_command = [arguments] { return run(*arguments); }; });

@@ -1,11 +1,16 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -91,9 +96,48 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
   return run();
 }
 
-}  // namespace
+// Ends the program without a verdict, by a line that needs no memory.
+[[noreturn]] void end_short_of(std::string_view what) noexcept {
+  for (const std::string_view part : {std::string_view("ttrace: error: "), what, std::string_view("\n")}) {
+    if (::write(STDERR_FILENO, part.data(), part.size()) < 0) break;
+  }
+  ::_exit(kExitCouldNotLook);
+}
 
-int main(int argc, char** argv) {
+constexpr std::string_view kNoMemory = "out of memory; expected more of it, or fewer --threads";
+
+// True of what a system says that lacks something for the moment, and of a disk that is full.
+bool is_short(const std::error_code& code) {
+  for (const std::errc lack :
+       {std::errc::resource_unavailable_try_again, std::errc::not_enough_memory, std::errc::too_many_files_open,
+        std::errc::too_many_files_open_in_system, std::errc::no_space_on_device, std::errc::file_too_large}) {
+    if (code == lack) return true;
+  }
+  return false;
+}
+
+// What a library or a thread of its own does when it goes no further. An error while another is handled, where memory is
+// short, is one of memory.
+[[noreturn]] void terminate() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    end_short_of(kNoMemory);
+  } catch (const std::system_error& error) {
+    if (is_short(error.code())) end_short_of("a thread cannot be made; expected room for one");
+  } catch (...) {
+  }
+  std::abort();
+}
+
+bool has_ended = false;  // `main` has returned, or CLI11 has said what was asked for
+
+// Libraries call exit(1) when they go no further (OpenMP's, OpenMPI's), and 1 means different.
+void refuse_foreign_exit(int /*status*/, void* /*unused*/) {
+  if (!has_ended) end_short_of("a library ended the program before there was a verdict");
+}
+
+int run_main(int argc, char** argv) {
   const ttrace::Launched launched = launched_as(argc, argv);
   ttrace::TerminalOptions terminal;
   terminal.silent = launched.rank > 0;
@@ -111,9 +155,27 @@ int main(int argc, char** argv) {
   } catch (const ttrace::InputError& error) {
     wait_for_first();
     spdlog::error(ttrace::printable(error.what()));  // one line, whatever a path or a file holds
+  } catch (const std::bad_alloc&) {
+    end_short_of(kNoMemory);
+  } catch (const std::system_error& error) {
+    wait_for_first();
+    const bool is_lacking = is_short(error.code());
+    spdlog::error(fmt::runtime(is_lacking ? "{}; expected room for it" : "unexpected: {}; please report this"),
+                  ttrace::printable(error.what()));
   } catch (const std::exception& error) {
     wait_for_first();
     spdlog::error("unexpected: {}; please report this", ttrace::printable(error.what()));
   }
   return kExitCouldNotLook;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::set_terminate(terminate);
+  ::signal(SIGXFSZ, [](int) {});  // writing then fails, as on a full disk; commands that are started have it as it was
+  ::on_exit(refuse_foreign_exit, nullptr);
+  const int code = run_main(argc, argv);
+  has_ended = true;
+  return code;
 }

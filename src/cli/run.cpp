@@ -144,7 +144,7 @@ Report check_candidate(const RunContext& context, const Job& job, PageFacts& pag
   options.pictures = !context.options.html.empty();
   Checked checked = check(options);
   localize(context, job, options, checked.report);
-  replace_file(report_file, to_json(checked.report));
+  write_file(report_file, to_json(checked.report));
   checked.record.candidate = job.name;
   if (!context.options.history.empty()) add_to_history(context.options.history, checked.record, checked.report);
   page = std::move(checked.page);

@@ -47,6 +47,11 @@ std::vector<Item> parse(const std::string& text, const std::string& path) {
   }
 }
 
+// True for a name that leads out of the directory of the file that includes it.
+bool leads_out(const fs::path& name) {
+  return name.is_absolute() || std::find(name.begin(), name.end(), "..") != name.end();
+}
+
 // Reads one name or a list of names.
 std::vector<std::string> included_names(const Item& include, const Context& context) {
   constexpr std::string_view kExpected = "the name of an annotation file, or a list of them";
@@ -63,8 +68,8 @@ fs::path canonical_path(const fs::path& file) {
 
 class DocumentReader {
  public:
-  explicit DocumentReader(const fs::path& presets, bool with_guesses)
-      : presets_(presets), with_guesses_(with_guesses) {}
+  DocumentReader(const fs::path& presets, bool with_guesses, Includes includes)
+      : presets_(presets), with_guesses_(with_guesses), includes_(includes) {}
 
   void read(const std::string& name) {
     const fs::path file = find_file(name, "");
@@ -92,6 +97,10 @@ class DocumentReader {
   void include_all(const Item& item, const fs::path& including) {
     const Context context{including.string(), "include"};
     for (const std::string& name : included_names(item, context)) {
+      if (includes_ == Includes::kBeside && leads_out(name)) {
+        fail(context, item.line,
+             fmt::format("'{}' leads elsewhere; expected a file beside this one or a preset", name));
+      }
       const fs::path file = find_file(name, including.parent_path());
       std::error_code ignored;
       if (!fs::is_regular_file(file, ignored)) {
@@ -126,6 +135,7 @@ class DocumentReader {
 
   const fs::path presets_;
   const bool with_guesses_;
+  const Includes includes_;
   std::vector<Document> documents_;
   std::set<fs::path> seen_;           // files that were read, or are being read
   std::vector<fs::path> being_read_;  // files whose includes are being read, the outermost first
@@ -133,14 +143,15 @@ class DocumentReader {
 
 }  // namespace
 
-std::vector<Document> read_documents(const std::string& file, const fs::path& presets, bool with_guesses) {
-  DocumentReader reader(presets, with_guesses);
+std::vector<Document> read_documents(const std::string& file, const fs::path& presets, bool with_guesses,
+                                     Includes includes) {
+  DocumentReader reader(presets, with_guesses, includes);
   reader.read(file);
   return reader.documents();
 }
 
 std::vector<Document> parse_documents(const std::string& text, const std::string& file, const fs::path& presets) {
-  DocumentReader reader(presets, false);
+  DocumentReader reader(presets, false, Includes::kBeside);
   reader.add(text, file);
   return reader.documents();
 }

@@ -298,6 +298,10 @@ Annotations read_annotations(const AnnotationSource& source, const std::filesyst
   return read(read_documents(source.file, presets, source.with_guesses), source.settings);
 }
 
+Annotations read_annotations_of_job(const std::string& file, const std::filesystem::path& presets) {
+  return read(read_documents(file, presets, false, Includes::kAnywhere), {});
+}
+
 Annotations parse_annotations(const std::string& text, const std::string& where, const std::filesystem::path& presets) {
   return read(parse_documents(text, where, presets), {});
 }

@@ -16,7 +16,11 @@ Annotations read_annotations(const AnnotationSource& source, const std::filesyst
 Annotations parse_annotations(const std::string& text, const std::string& where,
                               const std::filesystem::path& presets = {});
 
-// Returns the text of a file that includes `path` and sets its parameters, for readers that take only a file.
+// Reads the file of a job's ranks, which may include any file: `ttrace collect`, which writes it, has read what it
+// includes as above.
+Annotations read_annotations_of_job(const std::string& file, const std::filesystem::path& presets);
+
+// Returns the text of such a file, which includes `path` and sets its parameters.
 std::string including_file(const std::filesystem::path& path, const std::vector<std::string>& settings);
 
 }  // namespace ttrace

@@ -154,6 +154,10 @@ CandidateRule read_candidate(const std::string& file, const YamlNode& node) {
   CandidateRule rule;
   rule.job = read_job(file, fields);
   rule.job.name = fields.take_word("name");
+  if (rule.job.name.starts_with('-')) {
+    fail_at(file, fields.last_line(),
+            fmt::format("'{}' begins as an option does; expected another name", rule.job.name));
+  }
   if (const auto matrix = fields.take_if("matrix")) rule.matrix = read_matrix(file, *matrix, fields.last_line());
   rule.job.annotations = optional_word(file, fields, "annotations", "");
   rule.job.tolerance = optional_word(file, fields, "tolerance", "");

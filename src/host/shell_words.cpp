@@ -10,11 +10,15 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
-std::string shell_line(const std::vector<std::string>& command) {
-  if (command.size() == 3 && command[0] == "/bin/sh" && command[1] == "-c") return command[2];
+std::string shell_words(const std::vector<std::string>& command) {
   std::string line;
   for (const std::string& word : command) line += (line.empty() ? "" : " ") + shell_word(word);
   return line;
+}
+
+std::string shell_line(const std::vector<std::string>& command) {
+  if (command.size() == 3 && command[0] == "/bin/sh" && command[1] == "-c") return command[2];
+  return shell_words(command);
 }
 
 }  // namespace ttrace

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -102,6 +103,15 @@ TextStyle style_of_stdout() {
   style.color = has_color(STDOUT_FILENO);
   style.unicode = to_terminal && has_unicode();
   return style;
+}
+
+bool can_ask() { return is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO); }
+
+bool ask(const std::string& question) {
+  erase_progress();
+  std::cerr << "ttrace: " << question << " [y/N] " << std::flush;
+  std::string answer;
+  return std::getline(std::cin, answer) && (answer.starts_with('y') || answer.starts_with('Y'));
 }
 
 bool shows_progress() { return is_terminal(STDERR_FILENO) && variable("TERM") != "dumb" && !chosen.quiet; }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "text/text_style.h"
 
@@ -25,6 +26,12 @@ const TerminalOptions& terminal_options();
 
 // Colours, Unicode and width of the terminal that stdout is; where it is none, lines are not broken.
 TextStyle style_of_stdout();
+
+// True where a user sits at the terminal, and can be asked.
+bool can_ask();
+
+// Asks on stderr, and returns true where the answer begins with y.
+bool ask(const std::string& question);
 
 // True where stderr is a terminal, and the user wants to see how far the work is.
 bool shows_progress();

@@ -2,15 +2,12 @@
 #pragma once
 
 #include <filesystem>
-#include <ostream>
 #include <string_view>
 
 namespace ttrace {
 
-// Writes `text` to the file, in place of what it held. Throws InputError where it cannot be written.
+// Writes `text` to the file, in place of what it held, which stays where the new cannot be written whole. Throws
+// InputError.
 void write_file(const std::filesystem::path& path, std::string_view text);
-
-// Does the same for a file that is open; `path` is for the message.
-void write_text(std::ostream& stream, const std::filesystem::path& path, std::string_view text);
 
 }  // namespace ttrace

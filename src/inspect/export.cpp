@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
+#include <exception>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "host/replaced_file.h"
 #include "merge/elements.h"
 #include "merge/values.h"
 #include "numeric/convert.h"
@@ -32,9 +32,7 @@ Bytes bytes_of(const Elements& tensor) {
 
 using Contents = std::map<std::string, Elements>;  // by key
 
-[[noreturn]] void refuse_to_write(const std::filesystem::path& output, std::string_view why) {
-  throw InputError(fmt::format("{}: can't be written; expected room for the tensors ({})", output.string(), why));
-}
+std::string_view text_of(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 std::string_view safetensors_name(Dtype dtype) {
   switch (dtype) {
@@ -67,28 +65,22 @@ std::string_view safetensors_name(Dtype dtype) {
 }
 
 // The size of the header in 8 bytes, the header in JSON, the elements.
-void write_safetensors(const Contents& contents, const std::filesystem::path& output) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+void write_safetensors(const Contents& contents, ReplacedFile& file) {
+  std::string text = "{";
   std::int64_t offset = 0;
   for (const auto& [key, tensor] : contents) {
     const std::int64_t end = offset + tensor.bytes();
-    header[key] = {
+    const nlohmann::ordered_json about = {
         {"dtype", safetensors_name(tensor.dtype())}, {"shape", tensor.shape()}, {"data_offsets", {offset, end}}};
+    text += (offset == 0 && text.size() == 1 ? "" : ",") + nlohmann::json(key).dump() + ":" + about.dump();
     offset = end;
   }
-  std::string text = header.dump();
+  text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the elements begin at a multiple of 8
-  std::ofstream file(output, std::ios::binary);
   const std::uint64_t size = text.size();
-  file.write(reinterpret_cast<const char*>(&size), sizeof size);
-  file << text;
-  for (const auto& [key, tensor] : contents) {
-    if (!file) break;
-    const Bytes bytes = bytes_of(tensor);
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  }
-  file.close();
-  if (!file) refuse_to_write(output, std::strerror(errno));
+  file.write({reinterpret_cast<const char*>(&size), sizeof size});
+  file.write(text);
+  for (const auto& [key, tensor] : contents) file.write(text_of(bytes_of(tensor)));
 }
 
 bool is_known_to_numpy(Dtype dtype) {
@@ -118,15 +110,35 @@ Bytes as_float32(const Bytes& bytes, Dtype dtype) {
   return wide;
 }
 
+// Where an archive writes, and what stopped it: no exception crosses libarchive.
+struct Sink {
+  ReplacedFile& file;
+  std::exception_ptr error;
+};
+
+la_ssize_t put(archive* /*archive*/, void* data, const void* bytes, std::size_t size) {
+  Sink& sink = *static_cast<Sink*>(data);
+  try {
+    sink.file.write({static_cast<const char*>(bytes), size});
+    return static_cast<la_ssize_t>(size);
+  } catch (...) {
+    sink.error = std::current_exception();
+    return -1;
+  }
+}
+
 // A zip file that is stored, not compressed: NumPy's own choice.
-void write_npz(const Contents& contents, const std::filesystem::path& output) {
+void write_npz(const Contents& contents, ReplacedFile& output) {
   const std::unique_ptr<archive, int (*)(archive*)> file(archive_write_new(), archive_write_free);
+  Sink sink{output, nullptr};
   const auto require = [&](bool is_done) {
-    if (!is_done) refuse_to_write(output, archive_error_string(file.get()));
+    if (sink.error) std::rethrow_exception(sink.error);
+    if (!is_done) throw InputError(fmt::format("{}: {}", output.path().string(), archive_error_string(file.get())));
   };
   require(archive_write_set_format_zip(file.get()) == ARCHIVE_OK);
   require(archive_write_zip_set_compression_store(file.get()) == ARCHIVE_OK);
-  require(archive_write_open_filename(file.get(), output.c_str()) == ARCHIVE_OK);
+  require(archive_write_set_bytes_in_last_block(file.get(), 1) == ARCHIVE_OK);  // no blanks behind it
+  require(archive_write_open2(file.get(), &sink, nullptr, put, nullptr, nullptr) == ARCHIVE_OK);
   const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(), archive_entry_free);
   for (const auto& [key, tensor] : contents) {
     const bool is_widened = !is_known_to_numpy(tensor.dtype());
@@ -171,6 +183,7 @@ void export_tensors(const std::vector<const LogicalTensor*>& tensors, const std:
     throw InputError(
         fmt::format("-o '{}': no known format; expected a name that ends in .safetensors or .npz", output.string()));
   }
+  ReplacedFile file(output);
   Contents contents;
   for (const LogicalTensor* tensor : tensors) {
     const std::string key = export_key(tensor->id);
@@ -178,13 +191,8 @@ void export_tensors(const std::vector<const LogicalTensor*>& tensors, const std:
       throw InputError(fmt::format("{}: two tensors of this name; expected names that differ when printed", key));
     }
   }
-  try {
-    is_npz ? write_npz(contents, output) : write_safetensors(contents, output);
-  } catch (...) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(output, ignored)) std::filesystem::remove(output, ignored);
-    throw;
-  }
+  is_npz ? write_npz(contents, file) : write_safetensors(contents, file);
+  file.finish();
 }
 
 }  // namespace ttrace

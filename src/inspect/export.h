@@ -20,7 +20,7 @@ std::string export_key(const TensorId& id);
 //
 // The elements are the recorded bits, but where a tensor is a sum of terms, or was recorded with a scale: that is
 // computed in, and written as, float64. Throws InputError for another name of file, for two tensors of one key, and
-// where the file can't be written; nothing is left of it then.
+// where the file can't be written; what was there before stays then.
 void export_tensors(const std::vector<const LogicalTensor*>& tensors, const std::filesystem::path& output);
 
 }  // namespace ttrace

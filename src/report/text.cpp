@@ -259,6 +259,7 @@ std::string describe_unproved(const Report& report, const TextStyle& style) {
 
 // Returns what the verdict leaves open; empty where nothing.
 std::string describe_open(const Report& report) {
+  if (report.first_wrong() != nullptr) return "the candidate is not whole";  // a rank lacks, with what it would hold
   if (report.totals.counts.compared == 0 && report.totals.counts.not_seen == 0) return "nothing could be compared";
   if (const auto& questions = report.explanation.questions; !questions.empty()) {
     std::int64_t tensors = 0;
@@ -280,8 +281,8 @@ std::string describe_open(const Report& report) {
 
 // Returns why the verdict is not `same` if no tensor is wrong; empty if one is.
 std::string reason_without_finding(const Report& report) {
-  if (report.first_wrong() != nullptr && report.totals.counts.compared > 0) return "";
   if (report.verdict() == RunVerdict::kCouldNotLook) return describe_open(report);
+  if (report.first_wrong() != nullptr && report.totals.counts.compared > 0) return "";
   if (report.totals.counts.compared == 0) return "nothing could be compared";
   if (report.lacks_tolerance()) return "the tolerance file does not list a tensor that differs";
   return "untrusted tensors count as failed (--strict)";

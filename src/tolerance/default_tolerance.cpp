@@ -104,9 +104,10 @@ class Depths {
   double forward(const LogicalTensor& tensor) const {
     const auto found = results_.find({tensor.id.iteration, tensor.id.microbatch});
     if (found == results_.end()) return whole();
-    const auto before = std::count_if(found->second.begin(), found->second.end(),
-                                      [&](const auto* result) { return result->order < tensor.order; });
-    return each_ * static_cast<double>(before + 1);
+    const std::vector<const LogicalTensor*>& results = found->second;
+    const auto next = std::lower_bound(results.begin(), results.end(), tensor.order,
+                                       [](const auto* result, const auto& order) { return result->order < order; });
+    return each_ * static_cast<double>(next - results.begin() + 1);
   }
 
   // Returns the depth of a gradient: the forward, and the way back to its module, or the one around it that is known.

@@ -421,6 +421,8 @@ void Artifacts::make_second_run(const Job& candidate, const CollectOptions& opti
                    {"ttrace", TTRACE_VERSION}};
   CollectOptions in_time = options;
   in_time.timeout = candidate.timeout;
+  in_time.command = candidate.command;  // the file's, whatever a trace that was kept names
+  in_time.working_directory.clear();
   make_run({second_run_artifact(candidate), key, in_time, candidate.line});
 }
 

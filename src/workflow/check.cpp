@@ -123,7 +123,9 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   const bool is_default = options.tolerance == kDefaultTolerance;
   std::future<ToleranceFile> tolerance;  // its YAML is read while the traces' indexes are
   if (!options.tolerance.empty() && !is_default) {
-    tolerance = std::async(std::launch::async, read_tolerances, std::filesystem::path(options.tolerance));
+    // Deferred where no thread can be made. The path is copied, for the attempt would take one that may be moved.
+    const std::filesystem::path file = options.tolerance;
+    tolerance = std::async(std::launch::async | std::launch::deferred, read_tolerances, file);
   }
   Trace reference = read_trace(options.reference, team, options.threads);
   Trace candidate = read_trace(options.candidate, team, options.threads);

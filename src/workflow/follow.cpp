@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "host/progress.h"
+#include "host/terminal.h"
 #include "load/problems.h"
 #include "load/trace_reader.h"
 #include "workflow/collect.h"
@@ -48,6 +49,11 @@ std::string gap_in(const fs::path& directory) {
 fs::path wait_for(const fs::path& candidate, std::int32_t iteration, std::chrono::seconds timeout) {
   const fs::path trace = iteration_in(candidate, iteration);
   const Clock::time_point started = Clock::now();
+  std::error_code ignored;
+  if (fs::exists(candidate, ignored) && !fs::is_directory(candidate, ignored)) {
+    throw InputError(
+        fmt::format("{}: not a directory; expected a run that is collected with --split", candidate.string()));
+  }
   for (;;) {
     // Looked for first: one that begins afterwards may be whole before the wanted one is looked at.
     const std::map<std::int32_t, fs::path> there = list_iterations(candidate);
@@ -95,17 +101,28 @@ void remove_trace(const fs::path& trace) {
   if (error) throw InputError(fmt::format("{}: cannot be removed: {}", trace.string(), error.message()));
 }
 
+// Iterations of two runs of a program look alike: a job that was started again goes on in the same directory.
+void require_one_run(const fs::path& trace, std::string& run_id) {
+  const Trace read = read_trace(trace);
+  if (run_id.empty()) run_id = read.run_id;
+  if (read.run_id == run_id) return;
+  throw InputError(fmt::format("{}: holds another run ({}) than the iterations before it ({}); expected one run",
+                               trace.string(), read.run_id, run_id));
+}
+
 }  // namespace
 
 Checked follow(const CheckOptions& check_options, const FollowOptions& options,
                const std::function<void(std::int32_t, const Checked&)>& on_checked) {
   std::deque<fs::path> same;
+  std::string run_id;
   Checked checked;
   for (const auto& [iteration, reference] : iterations_to_check(check_options.reference)) {
     CheckOptions one = check_options;
     one.reference = reference;
     one.candidate = wait_for(check_options.candidate, iteration, options.timeout).string();
     one.iterations = {iteration};
+    require_one_run(one.candidate, run_id);
     checked = check(one);
     on_checked(iteration, checked);
     if (!checked.report.same()) break;

@@ -1,11 +1,8 @@
 // `ttrace localize`: which of the modules that a check has named are wrong by themselves?
 #include "workflow/localize.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 
-#include "base/error.h"
 #include "base/mesh.h"
 #include "diagnose/localization.h"
 #include "load/trace_reader.h"
@@ -29,10 +26,6 @@ std::optional<CollectOptions> second_run_options(const CheckOptions& check, cons
   if (!plan.modules) return std::nullopt;
   const Trace candidate = read_trace(check.candidate);
   const Provenance& origin = candidate.provenance;
-  if (origin.command.empty()) {
-    throw InputError(fmt::format("{}: does not say by what command it was collected; expected one after --",
-                                 candidate.directory.string()));
-  }
   CollectOptions run;
   run.annotations = check.annotations;
   run.iterations = iterations_of(candidate);

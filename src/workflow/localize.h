@@ -11,8 +11,8 @@
 namespace ttrace {
 
 // Returns how to collect the second run of a candidate after the check that gave `first`: by the command that its trace
-// names, in the same directory. The caller sets `output`. Returns nothing where a second run would show nothing more;
-// `reason` then says why. Throws InputError where the trace does not name its command.
+// names, if any, in the same directory: the caller runs it only where the user has said so. The caller sets `output`.
+// Returns nothing where a second run would show nothing more; `reason` then says why.
 std::optional<CollectOptions> second_run_options(const CheckOptions& check, const Report& first, std::string& reason);
 
 // Revises the root causes of `report`, the result of `check`, by the trace of the second run. Throws InputError where

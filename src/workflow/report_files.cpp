@@ -2,14 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+#include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "base/error.h"
 #include "host/terminal.h"
-#include "host/write_file.h"
 
 namespace ttrace {
 namespace {
+
+namespace fs = std::filesystem;
+
+bool is_same_file(const fs::path& one, const fs::path& other) {
+  std::error_code ignored;
+  return fs::weakly_canonical(one, ignored) == fs::weakly_canonical(other, ignored) ||
+         fs::equivalent(one, other, ignored);
+}
 
 InputError both_on_stdout(std::string_view one, std::string_view other) {
   return InputError(fmt::format("{}, {}: both go to stdout; expected one", one, other));
@@ -17,18 +27,40 @@ InputError both_on_stdout(std::string_view one, std::string_view other) {
 
 }  // namespace
 
+ReportFiles::~ReportFiles() {
+  if (std::uncaught_exceptions() == 0) return;
+  for (const File& each : files_) {
+    std::error_code ignored;
+    if (each.file && !each.file->is_in_place()) std::filesystem::remove(each.file->path(), ignored);
+  }
+}
+
 void ReportFiles::add(std::string_view option, const std::string& path, std::function<std::string()> render) {
   if (path.empty()) return;
-  File& file = files_.emplace_back(File{std::string(option), path, std::move(render), {}});
-  if (path == "-") {
+  File file{std::string(option), path, std::move(render), std::nullopt};
+  try {
+    open(file);
+  } catch (...) {
+    files_.clear();  // the command does not begin: all reports stay
+    throw;
+  }
+  files_.push_back(std::move(file));
+}
+
+void ReportFiles::open(File& file) {
+  if (file.path == "-") {
     for (const std::string& other : {on_stdout_, option_behind_text_}) {
-      if (!other.empty()) throw both_on_stdout(other, option);
+      if (!other.empty()) throw both_on_stdout(other, file.option);
     }
-    on_stdout_ = option;
+    on_stdout_ = file.option;
     return;
   }
-  file.stream.open(path, std::ios::binary | std::ios::trunc);
-  write_text(file.stream, path, "");
+  file.file.emplace(file.path);
+  for (const File& other : files_) {
+    if (!other.file || file.file->is_in_place() || !is_same_file(other.file->path(), file.file->path())) continue;
+    throw InputError(fmt::format("{}, {}: both go to {}; expected a file of its own for each", other.option,
+                                 file.option, file.path));
+  }
 }
 
 void ReportFiles::add_behind_text(std::string_view option, std::function<std::string()> render) {
@@ -39,9 +71,14 @@ void ReportFiles::add_behind_text(std::string_view option, std::function<std::st
 
 void ReportFiles::write(const std::function<std::string()>& text) {
   if (on_stdout_.empty()) std::cout << text() << (behind_text_ ? behind_text_() : "") << std::flush;
-  for (File& file : files_) {
-    if (file.path != "-") write_text(file.stream, file.path, file.render());
-    if (file.path == "-") std::cout << file.render() << std::flush;
+  std::vector<File> files = std::exchange(files_, {});  // what cannot be written leaves the others as they are
+  for (File& each : files) {
+    if (!each.file) {
+      std::cout << each.render() << std::flush;
+      continue;
+    }
+    each.file->write(each.render());
+    each.file->finish();
   }
   if (!std::cout) throw InputError("stdout: cannot be written; expected a place for the report");
 }

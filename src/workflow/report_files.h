@@ -1,13 +1,14 @@
 // Writes a command's report: text to stdout, and files for other programs.
 #pragma once
 
-#include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/outcome.h"
+#include "host/replaced_file.h"
 #include "page/html.h"
 #include "report/junit.h"
 #include "report/render.h"
@@ -16,24 +17,31 @@ namespace ttrace {
 
 class ReportFiles {
  public:
+  ReportFiles() = default;
+  ReportFiles(ReportFiles&&) = default;
+  ReportFiles& operator=(ReportFiles&&) = delete;
+  // Removes the reports of earlier commands where this one could not look: nobody takes them for its own.
+  ~ReportFiles();
+
   // Adds a file, `path` being the value of the option: `-` is stdout, in place of the text, and empty adds nothing. The
-  // file is opened and emptied now, before anything is read: the user learns at once of a path that cannot be written,
-  // and a command that could not look leaves no report of an earlier one behind. Throws InputError, also for a second
-  // file that goes to stdout.
+  // user learns now, before anything is read, of a path that cannot be written; what is there stays until the new report
+  // is whole. Throws InputError, also for a second report that goes to the same file or to stdout.
   void add(std::string_view option, const std::string& path, std::function<std::string()> render);
 
   // Adds what is written to stdout behind the text. Throws InputError where a report goes there in its place.
   void add_behind_text(std::string_view option, std::function<std::string()> render);
 
-  // Writes all files. Throws InputError where one cannot be written.
+  // Writes all files, each whole or not at all. Throws InputError where one cannot be written.
   void write(const std::function<std::string()>& text);
 
  private:
   struct File {
     std::string option, path;
     std::function<std::string()> render;
-    std::ofstream stream;
+    std::optional<ReplacedFile> file;  // none: stdout
   };
+  void open(File& file);
+
   std::vector<File> files_;
   std::string on_stdout_;  // the option whose report goes there
   std::string option_behind_text_;

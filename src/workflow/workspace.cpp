@@ -38,12 +38,6 @@ std::string to_text(const Key& key) {
 
 }  // namespace
 
-void replace_file(const fs::path& path, const std::string& text) {
-  const fs::path partial = path.string() + ".partial";
-  write_file(partial, text);
-  fs::rename(partial, path);
-}
-
 Workspace::~Workspace() {
   if (lock_ >= 0) close(lock_);
 }
@@ -59,7 +53,7 @@ void Workspace::open() {
     throw InputError(fmt::format("{}: another ttrace works there; expected one at a time, or another --work directory",
                                  root_.string()));
   }
-  replace_file(root_ / ".gitignore", "*\n");  // git must not take it for code that is run
+  write_file(root_ / ".gitignore", "*\n");  // git must not take it for code that is run
   // Files that a process which outlived the last run still writes there are left for the next run: no name is used
   // twice.
   std::error_code ignored;
@@ -96,8 +90,8 @@ fs::path Workspace::begin(const std::string& artifact) {
 
 void Workspace::finish(const fs::path& unfinished, const std::string& artifact, const Key& key,
                        std::optional<double> seconds) {
-  if (seconds) replace_file(unfinished / kSecondsFile, fmt::format("{:.1f}\n", *seconds));
-  replace_file(unfinished / kKeyFile, to_text(key));
+  if (seconds) write_file(unfinished / kSecondsFile, fmt::format("{:.1f}\n", *seconds));
+  write_file(unfinished / kKeyFile, to_text(key));
   fs::create_directories(path_of(artifact).parent_path());
   const fs::path former = begin("former");  // the former artifact is moved here first: deleting it may take long
   if (fs::exists(path_of(artifact))) fs::rename(path_of(artifact), former / "artifact");

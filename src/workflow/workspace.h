@@ -47,8 +47,4 @@ class Workspace {
   int lock_ = -1;
 };
 
-// Replaces the file in one step: a reader, or a kill of this process, finds the old text or the new one. Throws
-// InputError.
-void replace_file(const std::filesystem::path& path, const std::string& text);
-
 }  // namespace ttrace

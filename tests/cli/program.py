@@ -25,9 +25,9 @@ class Program:
 
     def takes(self, words):
         """The program takes these words, and what stops it is a report that cannot be written."""
-        stopped = subprocess.run(
-            [PROGRAM, *words, "--junit", "no/such/directory"], cwd=self.directory, capture_output=True, text=True
-        )
+        end = words.index("--") if "--" in words else len(words)
+        words = [*words[:end], "--junit", "no/such/directory", *words[end:]]
+        stopped = subprocess.run([PROGRAM, *words], cwd=self.directory, capture_output=True, text=True)
         assert stopped.returncode == 2 and stopped.stderr.startswith("ttrace: error: no/such/directory: "), (
             f"next: {shlex.join(words)}\n{stopped.stderr}"
         )

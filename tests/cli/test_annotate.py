@@ -54,7 +54,7 @@ def test_a_draft_made_from_annotations_holds_them(ttrace, reference, candidate):
 def test_a_draft_that_cannot_be_written_is_refused(ttrace, reference, candidate):
     candidate()
     message = ttrace.refuses("annotate", "candidate", "--reference", "reference", "-o", "no/such/draft.yaml")
-    assert message == "no/such/draft.yaml: cannot be written; expected a file"
+    assert message == "no/such/draft.yaml: cannot be written (No such file or directory); expected a file"
 
 
 def test_a_draft_doubts_an_axis_where_one_of_another_factoring_fits_as_well(ttrace, tmp_path, reference):

@@ -219,8 +219,8 @@ def test_only_that_matches_nothing_is_refused(ttrace, reference, candidate):
 @pytest.mark.parametrize("rank, columns", [(0, "[0:4, 0:4]"), (1, "[0:4, 4:8]")])
 def test_a_missing_rank_is_a_finding_and_so_is_all_that_it_held(ttrace, reference, candidate, rank, columns):
     (candidate() / f"rank-0000{rank}.h5").unlink()
-    report, findings = read(ttrace.reports(*CHECK, "--json", "-", code=1))
-    assert report["verdict"] == "different"
+    report, findings = read(ttrace.reports(*CHECK, "--json", "-", code=2))
+    assert report["verdict"] == "could-not-look"
     assert findings[:2] == [
         ("", "missing-rank", f"rank {rank} of 2 left no file in candidate"),
         (
@@ -271,7 +271,7 @@ def test_what_a_rank_recorded_before_it_died_is_compared(check, tmp_path, end):
     ranks = shards(model())
     record_rank(tmp_path / "candidate", ranks[0], rank=0, world_size=2, axes="tp=2", run_id="candidate")
     end(tmp_path / "candidate", ranks[1][:2])
-    report, findings = check(model(), None)
+    report, findings = check(model(), None, code=2)
     assert findings == [
         ("", "incomplete-rank", "rank 1 did not finish: no completion mark; only what it recorded until then is there"),
         (
@@ -299,22 +299,33 @@ def test_a_broken_rank_is_said_before_what_the_check_lacks(ttrace, tmp_path, end
     if end != "absent":
         run = {"rank": 1, "world_size": 2, "axes": "tp=2", "run_id": "candidate"}
         record_rank(tmp_path / "candidate", half, complete=end == "whole", **run)
-    text = ttrace.reports(*CHECK[: CHECK.index("-a")], code=2 if end == "whole" else 1)
+    text = ttrace.reports(*CHECK[: CHECK.index("-a")], code=2)
     if end == "whole":  # what is lacking is all that there is to say
         assert text.startswith("could-not-look: 40 tensors differ, and may be right")
     else:
         broken = "rank 1 did not finish" if end == "killed" else "rank 1 of 2 left no file"
-        lacks = "no annotations (-a), and neither the program nor its tensors say how 2 ranks hold them"
-        assert broken in text.splitlines()[1] and f"\nnote: {lacks}" in text
+        assert text.startswith(f"could-not-look: the candidate is not whole\nfirst: {broken}")
+        assert "\nnext: " not in text  # annotations would not make it whole
 
 
 def test_a_rank_that_recorded_all_but_did_not_finish_is_a_finding(check, tmp_path):
     ranks = shards(model())
     record_rank(tmp_path / "candidate", ranks[0], rank=0, world_size=2, axes="tp=2", run_id="candidate")
     recorded_and_killed(tmp_path / "candidate", ranks[1])
-    report, findings = check(model(), None)
+    report, findings = check(model(), None, code=2)
     assert [finding[1] for finding in findings] == ["incomplete-rank"]
     assert counts(report) == (4, 4, 0, 0, 1)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_candidate_that_is_not_whole_is_different_only_where_what_is_there_is_wrong(check, tmp_path, wrong):
+    ranks = shards(changed(model(), "layers.0.mlp", (0, 0), 99) if wrong else model())
+    record_rank(tmp_path / "candidate", ranks[0], rank=0, world_size=2, axes="tp=2", run_id="candidate")
+    recorded_and_killed(tmp_path / "candidate", ranks[1])
+    report, findings = check(model(), None, code=1 if wrong else 2)
+    assert report["verdict"] == ("different" if wrong else "could-not-look")
+    assert findings[0][1] == "incomplete-rank"
+    assert [name for name, *_ in findings[1:]] == (["layers.0.mlp"] if wrong else [])
 
 
 def test_an_incomplete_reference_is_refused(ttrace, tmp_path, candidate):

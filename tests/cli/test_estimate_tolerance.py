@@ -205,4 +205,4 @@ def test_a_reference_without_a_compute_dtype_is_refused(ttrace, runs, tmp_path):
 
 def test_a_place_that_cannot_be_written_is_refused(ttrace, runs):
     words = ["no/out.yaml" if word == "out.yaml" else word for word in estimate("p1", "p2", "p3")]
-    assert ttrace.refuses(*words) == "no/out.yaml: cannot be written; expected a file"
+    assert ttrace.refuses(*words) == "no/out.yaml: cannot be written (No such file or directory); expected a file"

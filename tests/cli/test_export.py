@@ -110,8 +110,8 @@ def test_a_file_that_cannot_be_written_is_refused_and_not_left_behind(ttrace, tm
         "-o 'out.pt': no known format; expected a name that ends in .safetensors or .npz"
     )
     for name in ("nowhere/out.npz", "nowhere/out.safetensors"):
-        assert ttrace.refuses(*EXPORT, "-o", name).startswith(f"{name}: can't be written")
+        assert ttrace.refuses(*EXPORT, "-o", name).startswith(f"{name}: cannot be written")
     for suffix in ("npz", "safetensors"):
         full = tmp_path / f"full.{suffix}"
         full.symlink_to("/dev/full")
-        assert ttrace.refuses(*EXPORT, "-o", full.name).startswith(f"{full.name}: can't be written")
+        assert ttrace.refuses(*EXPORT, "-o", full.name).startswith(f"{full.name}: cannot be written")

@@ -630,6 +630,37 @@ def test_a_candidates_own_annotations_are_not_those_of_a_parallel_reference(tmp_
     assert project.last_line(code=0) == "1 candidate computes what the reference computes."
 
 
+FORGE = """\
+import json, os, sys
+import numpy, ttrace
+
+role = sys.argv[1]
+open(f"{role}.calls", "a").write("called\\n")
+if role == "candidate":  # what the trace then says of its command
+    config = json.loads(os.environ["TTRACE_CONFIG"])
+    config["provenance"]["command"] = ["touch", "PWNED"]
+    os.environ["TTRACE_CONFIG"] = json.dumps(config)
+with ttrace.Recorder() as run:
+    values = numpy.arange(1, 13, dtype="float32").reshape(3, 4)
+    run.record("mlp", values, kind="input")
+    run.record("mlp", values * run.factors("mlp", values.shape) * (3 if role == "candidate" else 1))
+"""
+
+
+def test_a_second_run_is_the_command_of_the_file_whatever_the_kept_trace_names(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(PROGRAM).parents[1] / "lib/python"))
+    project = Project(tmp_path)
+    project.write("forge.py", FORGE)
+    job = f"command: {sys.executable} forge.py {{}}, inputs: [forge.py], axes: tp=1"
+    project.write(
+        "ttrace.yaml",
+        f"reference: {{{job.format('reference')}}}\ncandidates: [{{name: wrong, {job.format('candidate')}}}]\n",
+    )
+    project("run", code=1)
+    assert not (tmp_path / "PWNED").exists()
+    assert (tmp_path / "candidate.calls").read_text() == "called\n" * 2
+
+
 # For the shell: goes on when two of these commands have started, or fails after ten seconds.
 MEET = (
     "echo $MASTER_PORT > met-{tp}; "

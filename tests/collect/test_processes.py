@@ -129,7 +129,7 @@ def test_a_job_that_dies_after_what_it_was_to_record_is_not_called_different_for
     assert f"{KILLED} after all of this was recorded" in report["notes"]
 
     code, report = report_of(whole, early)  # it was to record one more iteration
-    assert (code, report["first_wrong"]["reason"]) == (1, "incomplete-rank")
+    assert (code, report["first_wrong"]["reason"]) == (2, "incomplete-rank")
     refused = run([TTRACE, "check", "--reference", aborted, "--candidate", whole, "-t", "default"])
     assert refused.returncode == 2
     assert refused.stderr == (

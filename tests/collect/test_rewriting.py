@@ -312,6 +312,7 @@ def localized(reference, candidate, tmp_path, *options):
             tmp_path / "second",
             "--json",
             tmp_path / "roots.json",
+            "--run-recorded",
             *options,
         ]
     )

@@ -53,7 +53,8 @@ def test_a_second_run_records_modules_whole_and_is_the_first_again(sketched):
 
 def localize(reference, candidate, output, *command):
     sides = ["--reference", reference.directory, "--candidate", candidate.directory, "-t", "default"]
-    return run([TTRACE, "localize", *sides, "-o", output, "--json", "-", *(["--", *command] if command else [])])
+    whose = ["--run-recorded", *(["--", *command] if command else [])]
+    return run([TTRACE, "localize", *sides, "-o", output, "--json", "-", *whose])
 
 
 def test_localize_records_the_wrong_module_whole_and_sees_its_elements(sketched, tmp_path):

@@ -1,8 +1,10 @@
 """The program itself: its arguments reach Python, and what Python says reaches the user."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy
 import pytest
@@ -24,6 +26,28 @@ def test_a_file_is_imported(ttrace, dumped):
     assert ttrace.reports(*words, code=0) == "trace: 1 tensors, 24 bytes\n"
     assert ttrace.compares("recorded", "trace", code=0).startswith("same\n")
     assert ttrace.refuses(*words) == "trace: there already; expected a new or empty directory"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_import_that_is_ended_leaves_nothing_that_a_second_one_trips_over(ttrace, tmp_path, number):
+    big = {f"m{i}": numpy.full((1000, 1000), i, "float32") for i in range(60)}
+    numpy.savez(tmp_path / "dump.npz", **big)
+    words = ["import", "files", "-o", "trace", "--kind", "output", "--pattern", "*::{name}", PYTHON, "--", "dump.npz"]
+    importing = subprocess.Popen(
+        [PROGRAM, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    while importing.poll() is None and not list(tmp_path.glob("*/rank-*.h5")):
+        time.sleep(0.001)
+    if number == signal.SIGTERM:
+        importing.terminate()
+    else:
+        os.killpg(importing.pid, number)
+    stderr = importing.communicate()[1].decode()
+    assert importing.returncode != 0 and not (tmp_path / "trace").exists()
+    if number == signal.SIGTERM:
+        assert stderr == "ttrace: error: trace: stopped by a signal; nothing is left\n"
+        assert os.listdir(tmp_path) == ["dump.npz"]
+    ttrace.reports(*words, code=0)
 
 
 def test_what_python_refuses_is_the_one_line(ttrace, dumped):

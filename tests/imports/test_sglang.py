@@ -84,3 +84,11 @@ def test_a_folder_of_others_is_refused(ttrace, tmp_path, name):
     (tmp_path / "dump").mkdir()
     torch.save(torch.ones(1), tmp_path / "dump" / name)
     assert "no file of SGLang's dumper" in ttrace.refuses_to_import("sglang", "--", "dump")
+
+
+def test_a_rank_that_is_a_tensor_is_refused_in_one_line(ttrace, tmp_path):
+    path = Dumper(tmp_path / "dumper").dump("hidden_states", torch.ones(2))
+    content = torch.load(path)
+    content["meta"]["rank"] = torch.ones(3)
+    torch.save(content, path)
+    assert "expected that of its name" in ttrace.refuses_to_import("sglang", str(tmp_path / "dumper"))

@@ -1,6 +1,7 @@
 """`python -m ttrace_import`, as `ttrace import` runs it."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -21,6 +22,14 @@ _FORMATS = {
 }  # and the module
 
 
+class Stopped(BaseException):
+    """SIGTERM: what is written is removed on the way out."""
+
+
+def _stop(number: int, frame: object) -> None:
+    raise Stopped
+
+
 def main(words: list[str] | None = None) -> int:
     options = _options(words)
     if words is None:  # a process of its own
@@ -36,8 +45,15 @@ def main(words: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 2
+    except Stopped:
+        print(f"ttrace: error: {one_line(str(options.output))}: stopped by a signal; nothing is left", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"ttrace: error: {one_line(str(error))}; expected readable files and a place to write", file=sys.stderr)
+        return 2
+    except Exception as error:  # one line, whatever a file holds
+        what = one_line(f"{type(error).__name__}: {error}")[:200]
+        print(f"ttrace: error: {one_line(str(options.output))}: unexpected: {what}; please report this", file=sys.stderr)
         return 2
     ranks = f", {written.ranks} ranks" if written.ranks > 1 else ""
     print(f"{one_line(str(options.output))}: {written.tensors} tensors, {written.bytes} bytes{ranks}")
@@ -87,4 +103,5 @@ def _refuse_options_of_others(options: Options) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main())

@@ -58,8 +58,9 @@ def _import_dump(trace: TraceWriter, rank: int, path: Path, calls: Counter[tuple
     where = one_line(str(path))
     trace.budget.at(path)
     value, meta = _value_and_meta(path)
-    if meta.get("rank") != rank:
-        raise Refused(f"{where}: says rank {shown(meta.get('rank'))} within; expected that of its name")
+    said = meta.get("rank")
+    if type(said) is not int or said != rank:
+        raise Refused(f"{where}: says rank {shown(said)} within; expected that of its name")
     step, name = meta.get("step", 0), meta.get("name")
     if not (type(step) is int and 0 <= step <= _MOST and isinstance(name, str) and name):
         raise Refused(f"{where}: expected a meta with a step and a name")
@@ -67,7 +68,7 @@ def _import_dump(trace: TraceWriter, rank: int, path: Path, calls: Counter[tuple
     layer = meta.get("layer_id")
     if type(layer) is int and not name.startswith("layers.") and ".layers." not in name:
         name = f"layers.{layer}.{name}"
-    pass_ = Pass.RECOMPUTE if meta.get("recompute_status") == "recompute" else Pass.FORWARD
+    pass_ = Pass.RECOMPUTE if str(meta.get("recompute_status")) == "recompute" else Pass.FORWARD
     for keys, tensor in leaves(
         value, path, trace.budget, lambda keys, what: trace.leave_out(path.name, f"values that are {what}")
     ):

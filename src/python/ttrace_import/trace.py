@@ -2,10 +2,13 @@
 
 import contextlib
 import json
+import os
 import shutil
+import tempfile
 import time
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from ttrace_torch.arrays import NotRecordable, view_of_array
@@ -40,14 +43,16 @@ def world_size_of(ranks: set[int], axes: str) -> int:
 
 
 class TraceWriter:
-    """Removes what it has written where it is not closed by `finish`."""
+    """Writes beside its place, which the trace takes by `finish`; what is not closed so is removed. A process that is
+    killed leaves nothing at the place that a second import would trip over."""
 
     def __init__(self, options: Options, ranks: set[int]):
         self._options, self._world_size = options, world_size_of(ranks, options.axes)
         self.budget = options.budget
         self._run_id = str(uuid.uuid4())
-        self._made_folder = not options.output.exists()
-        if not self._made_folder and (not options.output.is_dir() or any(options.output.iterdir())):
+        self._folder: Path | None = None
+        is_there = options.output.exists() or options.output.is_symlink()
+        if is_there and (not options.output.is_dir() or any(options.output.iterdir())):
             raise Refused(f"{one_line(str(options.output))}: there already; expected a new or empty directory")
         self._recorders: dict[int, Recorder] = {}
         self._not_seen: dict[int, NotSeen] = {}
@@ -57,6 +62,13 @@ class TraceWriter:
         self.first_left_out: dict[str, str] = {}
 
     def __enter__(self) -> "TraceWriter":
+        place = self._options.output.resolve()
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".partial", dir=place.parent))
+            self._folder.chmod(0o777 & ~_umask())
+        except OSError as error:
+            raise Refused(f"{one_line(str(self._options.output))}: {error.strerror}; expected a place to write") from None
         for rank in range(self._world_size):  # all: a rank without tensors is there, too
             self._open(rank)
         return self
@@ -64,13 +76,8 @@ class TraceWriter:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         for recorder in self._recorders.values():
             _close_quietly(recorder)
-        if not self._recorders:
-            return
-        for pattern in ("rank-*.h5", "rank-*.journal"):
-            for path in self._options.output.glob(pattern):
-                path.unlink(missing_ok=True)
-        if self._made_folder:
-            self._options.output.rmdir()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def leave_out(self, name: str, what: str, count: int = 1) -> None:
         """An entry that is no tensor, or not one of those that are asked for."""
@@ -89,7 +96,7 @@ class TraceWriter:
             return False
         size = _bytes(view)
         self.budget.take_tensor(size, tensor_id.name, where)
-        free = shutil.disk_usage(self._options.output).free
+        free = shutil.disk_usage(self._place()).free
         if size > free:
             raise Refused(
                 f"{one_line(where)}: a tensor of {size} bytes; expected no more than the {free} that are free"
@@ -97,7 +104,7 @@ class TraceWriter:
         try:
             self._recorders[rank].record(tensor_id, view, module_class=module_class)
         except TraceError as error:
-            raise Refused(one_line(f"{where}: {error}")) from None
+            raise self._refused(where, error) from None
         del kept
         self.tensors += 1
         self.bytes += size
@@ -110,15 +117,24 @@ class TraceWriter:
             for rank, recorder in recorders.items():
                 recorder.describe("", self._provenance(rank))
                 recorder.close(complete=True)
+            self._place().rename(self._options.output.resolve())
+            self._folder = None
         except TraceError as error:
             self._recorders = recorders
-            raise Refused(one_line(f"{self._options.output}: {error}")) from None
+            raise self._refused(str(self._options.output), error) from None
+
+    def _place(self) -> Path:
+        assert self._folder is not None, "the writer was not entered"
+        return self._folder
+
+    def _refused(self, where: str, error: TraceError) -> Refused:
+        return Refused(one_line(f"{where}: {error}".replace(str(self._place()), str(self._options.output))))
 
     def _open(self, rank: int) -> None:
         try:
             self._recorders[rank] = Recorder(
                 self._options.library,
-                str(self._options.output),
+                str(self._place()),
                 run_id=self._run_id,
                 rank=rank,
                 world_size=self._world_size,
@@ -126,7 +142,7 @@ class TraceWriter:
             )
             self._not_seen[rank] = NotSeen()
         except TraceError as error:
-            raise Refused(one_line(str(error))) from None
+            raise Refused(one_line(str(error).replace(str(self._place()), str(self._options.output)))) from None
 
     def _provenance(self, rank: int) -> str:
         statements = self._not_seen[rank].as_list()
@@ -142,6 +158,13 @@ class TraceWriter:
             "axes": self._options.axes,
         }
         return json.dumps(provenance | ({"not_seen": statements} if statements else {}))
+
+
+def _umask() -> int:
+    """Of this process, which has one thread."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _view_of(tensor: Any) -> tuple[Any, TensorView]:

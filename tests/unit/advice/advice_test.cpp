@@ -43,11 +43,21 @@ TEST_CASE("a check that lacks nothing is followed by a second run, or else by it
   const auto as_it_is = [](Situation&) {};
   const Report report = advised(with_root({wrong("mlp")}), as_it_is);
   CHECK(report.advice.instead == std::nullopt);
-  CHECK(report.advice.next == "ttrace localize");
+  CHECK(report.advice.next == "ttrace localize -- train --tp 2");
   CHECK(report.advice.all_findings == "ttrace check --all");
   CHECK(advised(report_of({wrong("mlp")}, 1), as_it_is).advice.next == "ttrace check --html report.html");
   const auto in_part = [](Situation& situation) { situation.localize.reset(); };
   CHECK(advised(with_root({wrong("mlp")}), in_part).advice.next == "ttrace check --html report.html");
+}
+
+TEST_CASE("a command that a trace names is shown, and stays one command where the line is typed") {
+  Report report = with_root({wrong("mlp")});
+  const AlignedTrace run = run_of({"/bin/sh", "-c", "true; touch PWNED"});
+  add_advice({run, run, true, true, "", "ttrace check", "ttrace localize"}, report);
+  CHECK(report.advice.next == "ttrace localize -- /bin/sh -c 'true; touch PWNED'");
+  Report lacking = with_root({wrong("mlp")});
+  add_advice({run, run, true, false, "", "ttrace check", "ttrace localize"}, lacking);
+  CHECK(lacking.advice.next.value().ends_with("--reference runs/reference -- /bin/sh -c 'true; touch PWNED'"));
 }
 
 TEST_CASE("annotations are asked for before tolerances, and tolerances before a second run") {
@@ -72,9 +82,10 @@ TEST_CASE("what is wrong in a place that is no guess is not withheld for want of
   CHECK(report.notes.front().starts_with("no annotations (-a)"));
 }
 
-TEST_CASE("where a rank is missing, what the check lacks is a note") {
-  const Report report =
-      advised(report_of({missing_rank()}, 1), [](Situation& situation) { situation.is_mapping_known = false; });
+TEST_CASE("where a rank is missing, and a tensor is wrong, what the check lacks is a note") {
+  const auto lacks = [](Situation& situation) { situation.is_mapping_known = false; };
+  CHECK(advised(report_of({missing_rank()}, 1), lacks).advice.next == std::nullopt);
+  const Report report = advised(report_of({missing_rank(), wrong("mlp")}, 1), lacks);
   CHECK(report.advice.instead == std::nullopt);
   CHECK(report.advice.next == "ttrace check --html report.html");
   REQUIRE(report.notes.size() == 1);

@@ -194,7 +194,12 @@ TEST_CASE("includes that cannot be followed are refused") {
   files.write("a.yaml", "include: ./gpt.yaml\n");
   CHECK(files.error("a.yaml") == "a.yaml:1: include: './gpt.yaml' cannot be read; expected an annotation file");
   files.write("a.yaml", "include: /dev/zero\n");
-  CHECK(files.error("a.yaml") == "a.yaml:1: include: '/dev/zero' cannot be read; expected an annotation file");
+  CHECK(files.error("a.yaml") ==
+        "a.yaml:1: include: '/dev/zero' leads elsewhere; expected a file beside this one or a preset");
+  files.write("a.yaml", "include: presets/../presets/gpt.yaml\n");
+  CHECK(
+      files.error("a.yaml") ==
+      "a.yaml:1: include: 'presets/../presets/gpt.yaml' leads elsewhere; expected a file beside this one or a preset");
   files.write("a.yaml", "include: a.yaml\n");
   CHECK(files.error("a.yaml") == "a.yaml:1: include: 'a.yaml' includes this file; expected no circle");
   files.write("a.yaml", "include: [gpt, b.yaml]\n");
@@ -215,7 +220,7 @@ TEST_CASE("a file that includes another and sets its parameters says what -a and
   files.write("gpt.yaml", kGpt);
   const std::vector<std::string> settings = {"heads=4", "blocks=[2, 3]", "cp_layout=null", "first='2'"};
   files.write("presets/ranks.yaml", including_file(files.path("gpt.yaml"), settings));
-  const Annotations annotations = files.read("presets/ranks.yaml");
+  const Annotations annotations = read_annotations_of_job(files.path("presets/ranks.yaml"), files.presets());
   CHECK(heads_of(annotations) == 4);
   CHECK(annotations.rules[0].axes[1].options.at("blocks") == std::vector<std::int64_t>{2, 3});
   CHECK(annotations.rules[0].axes[0].layout == "contiguous");

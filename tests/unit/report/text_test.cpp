@@ -41,7 +41,7 @@ first missing tensor: norm output, iteration 0, micro-batch 1
 
 1 compared: 1 pass, 0 fail, 0 untrusted; 1 missing
 )");
-  CHECK(to_text(report_of({missing_rank()}, 1), {10}) == R"(different
+  CHECK(to_text(report_of({missing_rank()}, 1), {10}) == R"(could-not-look: the candidate is not whole
 first: rank 2 has no file
 
 findings, wrong ones first, in order of execution:

@@ -208,6 +208,7 @@ def localize(home: Path, reference: Path, tolerance: Path) -> dict:
             str(tolerance),
             "--json",
             str(home / "localized.json"),
+            "--run-recorded",
         ],
         allowed=(0, 1),
     )
