@@ -69,7 +69,6 @@ def test_a_part_may_be_said_by_its_start(tmp_path):
     ("arguments", "said"),
     [
         (dict(values=WEIGHT.astype("complex64")), "mlp: a tensor of dtype complex64"),
-        (dict(values=numpy.ma.masked_array(WEIGHT, WEIGHT > 0)), "mlp: a masked array"),
         (dict(values=numpy.zeros([1] * 9)), "mlp: a tensor of 9 dimensions"),
         (dict(values=WEIGHT, kind="outputs"), "mlp: kind 'outputs'; expected one of input, output"),
         (dict(values=WEIGHT, axes={"tensor": 0}), "mlp: record('mlp'): 'tensor' is not an axis of the trace"),

@@ -33,8 +33,6 @@ def _refuse_subclasses(values: Any, array: type, plain: tuple[type, ...]) -> Non
 
 def view_of_array(array: Any) -> tuple[Any, TensorView]:
     """What owns the memory, and where it is. Raises NotRecordable."""
-    if hasattr(array, "mask") and hasattr(array, "filled"):  # its data alone would be another array
-        raise NotRecordable("a masked array; expected its values with what stands for masked ones: .filled(0)")
     if array.dtype.name not in _DTYPES or array.dtype.hasobject:
         raise NotRecordable(f"a tensor of dtype {array.dtype.name}")
     if array.ndim > MAX_DIMS:
