@@ -194,6 +194,14 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     assert "never averaged" in verdict.text, verdict
 
 
+@pytest.mark.parametrize("program", [("sampler",), ("sampler", "shuffle")], ids="-".join)
+def test_a_rank_that_reads_other_samples_is_the_only_one_to_blame(first_verdict, program):
+    verdict = first_verdict(*program, mistake="ahead")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == "(model) input", verdict
+    assert verdict.report["first_wrong"]["ranks"] == [1], verdict
+
+
 def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict):
     verdict = first_verdict("accumulated", mistake="backward")
     assert answers(verdict) == (DIFFERENT, "different"), verdict

@@ -131,6 +131,15 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
             .totals.counts.fail == 3);
 }
 
+TEST_CASE("where one rank holds other samples, those of the right ranks lie as they were dealt") {
+  const Report report = checked(one_process(), sliced({0, 2}, {0, 1}), kScaledByDp);
+  REQUIRE(!report.findings.empty());
+  CHECK(findings_in(report)[0] == "(model) input: integer-differs");
+  for (const Finding& finding : report.findings) {
+    if (finding.id == kSliceIds || finding.id == kSliceFc) CHECK(finding.ranks == std::vector<std::int32_t>{1});
+  }
+}
+
 TEST_CASE("samples that a sampler deals out in an order of its own are found by the bytes of the inputs") {
   for (const auto& [first, second] : {std::pair{std::vector<std::size_t>{0, 3}, std::vector<std::size_t>{1, 2}},
                                       {{2, 0}, {3, 1}},
