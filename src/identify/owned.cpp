@@ -60,6 +60,26 @@ std::map<std::string, bool, std::less<>> owned_modules(const Grouping& grouping,
   return modules;
 }
 
+// Adds the modules around these that have no other parameters inside, such as an expert of two linears.
+void add_modules_around(const std::set<std::string, std::less<>>& parameters, const ModelLayout& layout,
+                        std::map<std::string, bool, std::less<>>& modules) {
+  std::map<std::string, bool, std::less<>> around;
+  for (const auto& [module, is_final] : modules) {
+    for (std::string_view path = owner_of(module); path != kRootModule; path = owner_of(path)) {
+      const auto [found, is_new] = around.try_emplace(std::string(path), is_final);
+      found->second = found->second && is_final;
+    }
+  }
+  for (const auto& [key, shape] : layout.shapes) {
+    const auto& [name, kind] = key;
+    if (kind != Kind::kParam || parameters.contains(name)) continue;
+    for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) {
+      if (const auto found = around.find(path); found != around.end()) around.erase(found);
+    }
+  }
+  modules.merge(around);
+}
+
 bool is_gradient(Kind kind) {
   return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
 }
@@ -70,7 +90,8 @@ void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& l
   if (!grouping.microbatches.are_slices() || layout.reference == nullptr) return;
   const auto parameters = owned_parameters(grouping, table, layout);
   if (parameters.empty()) return;
-  const auto modules = owned_modules(grouping, parameters);
+  auto modules = owned_modules(grouping, parameters);
+  add_modules_around(parameters, layout, modules);
   for (Group& group : grouping.groups) {
     const bool is_parameter = is_parameter_kind(group.id.kind);
     const std::string_view path = TensorName(group.id.name).path;

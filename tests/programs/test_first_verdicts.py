@@ -104,6 +104,7 @@ def answers(verdict):
         ("padded", "positions"),
         ("graphs",),
         ("owned",),
+        ("owned", "towers"),
     ],
     ids="-".join,
 )
@@ -156,6 +157,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("graphs",), "scale"),
         (("owned",), "sum"),
         (("owned",), "scale"),
+        (("owned", "towers"), "sum"),
         (("detection",), "targets"),
         (("detection",), "scale"),
         (("by_hand",), "gradient"),
@@ -192,6 +194,19 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     verdict = first_verdict("buffers", "codebook", mistake="no-all-reduce")
     assert verdict.first == "2.codebook buffer_after", verdict
     assert "never averaged" in verdict.text, verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake", "first"),
+    [
+        (("owned", "towers"), "scale", "loss scalar"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
+)
+def test_its_wrong_twin_is_different_at_the_right_tensor(first_verdict, program, mistake, first):
+    verdict = first_verdict(*program, mistake=mistake)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == first, verdict
 
 
 @pytest.mark.parametrize("program", [("sampler",), ("sampler", "shuffle")], ids="-".join)
