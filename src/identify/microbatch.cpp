@@ -96,11 +96,18 @@ struct CommonInputs {
   std::map<TensorId, SlicedInput> sliced;
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
 
+  bool are_integers_whole = true;  // each rank's are as large as the reference's, or it has none
+
   // True where they are slices of the reference's. Integer inputs decide where there are some: tokens and labels are of
-  // the batch and nothing else, while a hidden dimension may be split by other axes.
+  // the batch and nothing else, while a hidden dimension may be split by other axes. Where each rank was given all of
+  // these, as the ids of tables that one rank has each, the first dimension of what the model is given decides.
   bool are_slices() const {
     if (are_lists) return true;
     const auto is_integer = [](const auto& item) { return !is_floating(item.second.reference->dtype); };
+    const auto is_of_batch = [](const auto& item) {
+      return item.second.dim == 0 && TensorName(item.first.name).path == kRootModule;
+    };
+    if (any_integer && are_integers_whole && std::any_of(sliced.begin(), sliced.end(), is_of_batch)) return true;
     return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
   }
 };
@@ -119,6 +126,12 @@ bool are_parts_of_list(const std::vector<std::set<TensorId>>& given, const Align
     sum += std::ssize(of_rank);
   }
   return sum == whole;
+}
+
+// True where each rank that has the input was given as much as the reference.
+bool are_whole(const SlicedInput& input) {
+  return std::all_of(input.parts.begin(), input.parts.end(),
+                     [&](const Entry* part) { return part == nullptr || part->shape == input.reference->shape; });
 }
 
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
@@ -143,9 +156,12 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     input.parts[coordinate] = &entry;
   });
   CommonInputs common;
+  common.are_integers_whole = std::ssize(table.ranks) <= microbatches.ranks;  // other axes may split the rest
   common.are_lists = are_parts_of_list(given, *layout.reference);
   for (auto& [id, input] : inputs) {
-    common.any_integer = common.any_integer || !is_floating(input.reference->dtype);
+    const bool is_integer = !is_floating(input.reference->dtype);
+    common.any_integer = common.any_integer || is_integer;
+    common.are_integers_whole = common.are_integers_whole && (!is_integer || are_whole(input));
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
     if (!dim) continue;
     input.dim = *dim;

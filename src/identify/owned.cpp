@@ -80,6 +80,13 @@ void add_modules_around(const std::set<std::string, std::less<>>& parameters, co
   modules.merge(around);
 }
 
+// True for what the whole model is given on some rank alone, as the reference's is: the ids of a table that it has.
+bool is_whole_input(const Group& group) {
+  return group.id.kind == Kind::kInput && TensorName(group.id.name).path == kRootModule && group.reference != nullptr &&
+         std::all_of(group.shards.begin(), group.shards.end(),
+                     [&](const Shard& shard) { return shard.entry->shape == *group.reference; });
+}
+
 bool is_gradient(Kind kind) {
   return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
 }
@@ -96,8 +103,9 @@ void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& l
     const bool is_parameter = is_parameter_kind(group.id.kind);
     const std::string_view path = TensorName(group.id.name).path;
     const auto module = modules.find(is_parameter ? owner_of(path) : path);
+    const bool may_be_owned = module != modules.end() || is_whole_input(group);
     const bool is_owned = is_parameter ? parameters.contains(group.id.name)
-                                       : module != modules.end() && !group.placement->is_placed() &&
+                                       : may_be_owned && !group.placement->is_placed() &&
                                              only_coordinate(group, table, grouping.microbatches).has_value();
     if (!is_owned || group.shards.empty()) continue;
     group.owned = true;

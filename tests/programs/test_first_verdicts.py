@@ -105,6 +105,7 @@ def answers(verdict):
         ("graphs",),
         ("owned",),
         ("owned", "towers"),
+        ("owned", "ids"),
     ],
     ids="-".join,
 )
@@ -158,6 +159,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("owned",), "sum"),
         (("owned",), "scale"),
         (("owned", "towers"), "sum"),
+        (("owned", "ids"), "sum"),
         (("detection",), "targets"),
         (("detection",), "scale"),
         (("by_hand",), "gradient"),
@@ -200,6 +202,7 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     ("program", "mistake", "first"),
     [
         (("owned", "towers"), "scale", "loss scalar"),
+        (("owned", "ids"), "ids", "(model):1.table_2 input"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )
