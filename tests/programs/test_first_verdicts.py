@@ -16,7 +16,12 @@ TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bi
 SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
 
 # What only their authors know: how the ranks are arranged.
-AXES = {"by_hand": ["--axes", "tp=2"], "averaged": ["--axes", "dp=2"], "sequence": ["--axes", "cp=2"]}
+AXES = {
+    "by_hand": ["--axes", "tp=2"],
+    "averaged": ["--axes", "dp=2"],
+    "balanced": ["--axes", "dp=2"],
+    "sequence": ["--axes", "cp=2"],
+}
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
 
 
@@ -123,6 +128,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
         (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
+        (("balanced",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -165,6 +171,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),
         (("averaged",), "scale"),
+        (("balanced",), "mean"),
         (("sequence",), "gather"),
         (("sequence",), "scale"),
         (("buffers", "codebook"), "no-all-reduce"),
