@@ -304,6 +304,9 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   const Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_shards_agree(group)) return {{}, {*finding}};
+  if (const std::string& why = group.placement->unplaced; !why.empty()) {
+    return {{}, {finding_of(group, Verdict::kFail, Reason::kShapeMismatch, why, ranks_holding(group))}};
+  }
   ShardGrid grid = grid_of(group, frame);
   if (auto finding = set_dimensions(group, context, grid)) return {{}, {*finding}};
   const auto find_lost = grid.fragments ? find_lost_fragments : find_omissions;

@@ -237,6 +237,19 @@ bool orders_differ(const Microbatches& microbatches) {
          });
 }
 
+// Sets what the inputs tell of the samples, where no rule says their layout, and the packed sequences. The numbers of
+// these look like an order of samples and are none.
+void tell_samples(const RankTable& table, const Census& census, const ModelLayout& layout, CommonInputs& inputs,
+                  Microbatches& result) {
+  result.packed = packed_sequences_of(table, census, result, layout);
+  if (!result.layout.empty()) return;
+  std::erase_if(inputs.sliced, [&](const auto& item) { return result.packed.has_own_numbers(item.first); });
+  result.samples = sample_orders(inputs.sliced);
+  if (result.packed.rows.empty()) return;
+  result.packed = packed_sequences_of(table, census, result, layout);
+  add_orders(result.packed, result.samples);
+}
+
 }  // namespace
 
 Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
@@ -253,13 +266,14 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   const bool knows_reference = result.ranks > 1 && layout.reference != nullptr;
   const bool may_be_slices = rule.order ? result.are_slices() : counts_are_the_references(result, layout);
   if (knows_reference && may_be_slices) {
-    const CommonInputs inputs = common_inputs(table, census, result, layout);
+    CommonInputs inputs = common_inputs(table, census, result, layout);
     if (!rule.order && inputs.are_slices()) {
       result.order = MicrobatchOrder::kSlices;
       result.deduced = true;
     }
     result.lists = result.are_slices() && inputs.are_lists;
-    if (result.are_slices() && rule.layout.empty()) result.samples = sample_orders(inputs.sliced);
+    result.layout = rule.layout;
+    if (result.are_slices()) tell_samples(table, census, layout, inputs, result);
   }
   if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result)) {
     const FittingOrders fitting = fitting_orders(table, census, result, layout);

@@ -111,6 +111,8 @@ def answers(verdict):
         ("owned",),
         ("owned", "towers"),
         ("owned", "ids"),
+        ("packed",),
+        ("packed", "given"),
     ],
     ids="-".join,
 )
@@ -125,6 +127,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
         (("padded", "criterion"), "CrossEntropyLoss:0 input"),
+        (("packed", "list"), "run each rank's samples as a micro-batch of the reference"),
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
         (("averaged",), "a line of the annotations says so: parallelism: {loss_scale: dp}"),
@@ -166,6 +169,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("owned",), "scale"),
         (("owned", "towers"), "sum"),
         (("owned", "ids"), "sum"),
+        (("packed", "given"), "scale"),
         (("detection",), "targets"),
         (("detection",), "scale"),
         (("by_hand",), "gradient"),
@@ -208,6 +212,8 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
 @pytest.mark.parametrize(
     ("program", "mistake", "first"),
     [
+        (("packed",), "scale", "loss scalar"),
+        (("packed",), "rows", "rnn:0.0 input"),
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),
     ],
