@@ -210,16 +210,54 @@ std::optional<Finding> set_dimensions(const Group& group, const AssemblyContext&
   return std::nullopt;
 }
 
-// Finds shards whose program recorded another shape of the logical tensor than the one that they make up.
-std::optional<Finding> check_recorded_shape(const Group& group, const Shape& shape) {
+// The shape that the shards' program recorded of the logical tensor. What it did not know of, slices of the batch along
+// other axes than it recorded, it has one shape for each of: in the dimensions that these split, its sizes are added up.
+// Nothing where shards of one slice differ, or where there is none.
+std::optional<Shape> recorded_shape(const Group& group, std::size_t dims) {
+  std::vector<const AxisUse*> slices;
+  for (const AxisUse& use : group.placement->uses) {
+    if (use.deduced && use.placement == Placement::kShard) slices.push_back(&use);
+  }
+  std::map<std::vector<std::int64_t>, Shape> shapes;  // by the coordinates along these axes
   for (const Shard& shard : group.shards) {
     const auto& mapping = shard.entry->mapping;
-    if (!mapping || !mapping->shape || *mapping->shape == shape) continue;
-    return disagreement(
-        group, fmt::format("the shards make {}, and were recorded as parts of another tensor", to_string(shape)),
-        [](const Entry& e) { return e.mapping && e.mapping->shape ? to_string(*e.mapping->shape) : "-"; });
+    if (!mapping || !mapping->shape) continue;
+    std::vector<std::int64_t> coordinates;
+    for (const AxisUse* use : slices) coordinates.push_back(coordinate_on(*shard.holder, use->axis));
+    const auto [found, is_new] = shapes.try_emplace(coordinates, *mapping->shape);
+    if (mapping->shape->size() != dims || found->second != *mapping->shape) return std::nullopt;
   }
-  return std::nullopt;
+  if (shapes.empty()) return std::nullopt;
+  Shape whole = shapes.begin()->second;
+  for (std::size_t d = 0; d < dims; ++d) {
+    const bool is_sliced =
+        std::any_of(slices.begin(), slices.end(), [&](const AxisUse* use) { return use->dim == static_cast<int>(d); });
+    if (!is_sliced) continue;
+    // Slices along axes that split other dimensions repeat the sizes of this one.
+    std::map<std::vector<std::int64_t>, std::int64_t> sizes;
+    for (const auto& [coordinates, shape] : shapes) {
+      std::vector<std::int64_t> own;
+      for (std::size_t i = 0; i < slices.size(); ++i) {
+        if (slices[i]->dim == static_cast<int>(d)) own.push_back(coordinates[i]);
+      }
+      sizes.emplace(own, shape[d]);
+    }
+    whole[d] = 0;
+    for (const auto& [coordinates, size] : sizes) whole[d] += size;
+  }
+  return whole;
+}
+
+// Finds shards whose program recorded another shape of the logical tensor than the one that they make up.
+std::optional<Finding> check_recorded_shape(const Group& group, const Shape& shape) {
+  const bool is_as_recorded = std::all_of(group.shards.begin(), group.shards.end(), [&](const Shard& shard) {
+    const auto& mapping = shard.entry->mapping;
+    return !mapping || !mapping->shape || *mapping->shape == shape;
+  });
+  if (is_as_recorded || recorded_shape(group, shape.size()) == shape) return std::nullopt;
+  return disagreement(
+      group, fmt::format("the shards make {}, and were recorded as parts of another tensor", to_string(shape)),
+      [](const Entry& e) { return e.mapping && e.mapping->shape ? to_string(*e.mapping->shape) : "-"; });
 }
 
 LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context, std::size_t factoring,
@@ -266,6 +304,9 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   const Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_shards_agree(group)) return {{}, {*finding}};
+  if (const std::string& why = group.placement->unplaced; !why.empty()) {
+    return {{}, {finding_of(group, Verdict::kFail, Reason::kShapeMismatch, why, ranks_holding(group))}};
+  }
   ShardGrid grid = grid_of(group, frame);
   if (auto finding = set_dimensions(group, context, grid)) return {{}, {*finding}};
   const auto find_lost = grid.fragments ? find_lost_fragments : find_omissions;

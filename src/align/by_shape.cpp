@@ -27,6 +27,10 @@ struct OpenAxis {
   bool slices = false;
 };
 
+constexpr std::string_view kOpenPacking =
+    "packed sequences, whose rows lie step by step among those of the rank's own samples: nothing tells which of the "
+    "reference's samples these are";
+
 // For each open axis, the dimension that it splits; -1: none.
 using Assignment = std::vector<int>;
 
@@ -444,10 +448,15 @@ class ShapePlacer {
     const Samples* samples = nullptr;  // null: no input tells it, or a rule says it
     bool one_each = false;             // each element of the dimension is a sample; else the rows of one lie together
     Dimensions cut = {};               // as in TensorPlacement
+    bool open = false;                 // they are sequences packed in an order that nothing tells
     friend auto operator<=>(const TensorSamples&, const TensorSamples&) = default;
   };
 
   TensorSamples samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
+    if (const PackedRows* packed = grouping_.microbatches.packed.find(group.id)) {
+      if (packed->rows.empty()) return {nullptr, false, {}, true};
+      if (sliced_dimension(subject, assignment) == 0) return {&packed->rows, packed->told};
+    }
     if (!grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
     const Shape* reference = reference_shape(layout_, group.id);
     if (reference == nullptr) return {};
@@ -470,6 +479,7 @@ class ShapePlacer {
     if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
     const bool is_activation = !is_parameter_kind(kind) && kind != Kind::kScalar;
     if (grouping_.microbatches.lists && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
+    if (samples.open) return true;
     const bool splits = !splits_nothing(assignment);
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
     const bool is_of_microbatch = subject.groups[0]->id.microbatch >= 0;
@@ -494,6 +504,7 @@ class ShapePlacer {
     });
     if (samples.samples != nullptr && !are_contiguous(*samples.samples)) outermost->split.samples = *samples.samples;
     placement.cut = samples.cut;
+    if (samples.open) placement.unplaced = std::string(kOpenPacking);
     placement.doubt = doubt_about(subject, kind);
     placement.guessed = is_guess(subject, kind, assignment, samples);
     for (std::size_t i = 0; i < subject.open.size(); ++i) {

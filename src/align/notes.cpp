@@ -139,6 +139,17 @@ void note_numbers_anew(const Microbatches& microbatches, const RankTable& table,
       describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
+// Notes packed sequences, whose numbers count within what the rank was given.
+void note_packed(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  std::set<std::string> names;
+  for (const TensorId& id : microbatches.packed.own_numbers) names.insert(printable(id.name));
+  if (names.empty()) return;
+  notes.push_back(fmt::format(
+      "the ranks along {} pack the sequences of their own samples: the numbers that say how are not compared, and "
+      "where the samples are known each row is, with the reference's of the same sample and step: {}",
+      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of_pipeline(const Grouping& grouping, const RankTable& ranks,
@@ -174,6 +185,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   note_order(grouping.microbatches, ranks, notes);
   note_padding(grouping.microbatches, ranks, notes);
   note_numbers_anew(grouping.microbatches, ranks, notes);
+  note_packed(grouping.microbatches, ranks, notes);
   note_deduced(alignment, notes);
   note_batch_axes(alignment, grouping.microbatches, ranks, notes);
   note_unmatched_tensors(grouping, alignment, notes);

@@ -26,6 +26,8 @@ std::string describe_misfit(const Fit& fit) {
   return fmt::format("from the shapes alone, nothing comes near the reference ({})", describe_error(fit));
 }
 
+constexpr double kUnrelated = 1;
+
 bool names_axis(const Placements& placements, const std::string& axis) { return !role_of(placements, axis).empty(); }
 
 // Says in words what `placements` do with the ranks of the axis `of_best` where they use another factoring of the
@@ -71,7 +73,6 @@ AxisObservation observe_axis(const Decision& decision, const AxisPlacement& axis
     seen.why = fmt::format("{}; fits as well: {}", describe_error(fit), fmt::join(also, ", "));
     return seen;
   }
-  seen.certain = true;
   double otherwise = std::numeric_limits<double>::infinity();
   bool alternatives = false;
   for (const Hypothesis* other : decision.viable) {
@@ -79,6 +80,9 @@ AxisObservation observe_axis(const Decision& decision, const AxisPlacement& axis
     alternatives = true;
     otherwise = std::min(otherwise, other->fit.error());
   }
+  // Where shapes allow no other placement, the elements may still lie in another order: the error of numbers that have
+  // nothing to do with the reference's is its norm or more.
+  seen.certain = alternatives || clearly_better(fit.error(), kUnrelated, 0);
   seen.why = fmt::format("{}; {}", describe_error(fit),
                          alternatives ? fmt::format("otherwise {:.2g}", otherwise) : "the shapes allow no other");
   return seen;

@@ -188,6 +188,7 @@ bool is_microbatch_axis(const PlacementChoices& choices, const std::string& axis
 
 std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const PlacementChoices& choices) {
   const ShapeRange &local = subject.local, &whole = subject.reference;
+  if (subject.packed) return {};
   if (local.ragged || whole.ragged || whole.empty() || local.largest.size() != whole.largest.size()) return {};
   std::vector<std::int32_t> split;
   for (std::size_t d = 0; d < local.largest.size(); ++d) {

@@ -30,7 +30,7 @@ bool is_microbatch_axis(const PlacementChoices& choices, const std::string& axis
 
 // Returns the possible placements, the likelier first. A dimension in which shard and reference differ is split, and no
 // other is. Parameters and main gradients are never partial: where the ranks' main gradients have yet to be added,
-// somebody forgot to add them.
+// somebody forgot to add them. There are none for packed sequences.
 std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const PlacementChoices& choices);
 
 // Says what `placements` do with `axis`: "replicate", "partial", "dim 0", "dim 0 zigzag", "dim 0 inside 1 other" where

@@ -35,6 +35,8 @@
 #include "annotate/without_reference.h"
 #include "base/error.h"
 #include "base/layout.h"
+#include "base/lookup.h"
+#include "identify/packed.h"
 #include "identify/program.h"
 #include "identify/resolved_annotations.h"
 
@@ -46,12 +48,29 @@ const std::vector<Kind> kUnscaled = {Kind::kInput,    Kind::kOutput,     Kind::k
                                      Kind::kMainGrad, Kind::kParamDelta, Kind::kParamAfter};
 const std::vector<Kind> kScaled = {Kind::kGradInput, Kind::kGradOutput, Kind::kParamGrad, Kind::kScalar};
 
-void require_whole_ranks(const Trace& trace, const Annotations& given, const Alignment* reference) {
-  const Alignment alignment = align(trace, given, reference == nullptr ? ModelLayout{} : layout_of(*reference));
+void require_whole_ranks(const Trace& trace, const Alignment& alignment) {
   for (const Finding& finding : alignment.findings) {
     if (finding.reason == Reason::kMissingRank || finding.reason == Reason::kIncompleteRank ||
         finding.reason == Reason::kDuplicateRank) {
       throw InputError(fmt::format("{}: {}; expected a whole trace", trace.directory.string(), finding.message));
+    }
+  }
+}
+
+// Leaves out the numbers that each rank has of its own, and marks packed sequences, whose rows lie as these say.
+void leave_out_own_numbers(const Alignment& alignment, Subjects& subjects) {
+  for (const TensorId& id : alignment.local) {
+    subjects.erase({pattern_of(id.name), id.kind});
+    const auto rows = rows_of_packed(id);
+    if (!rows) continue;
+    const LogicalTensor* tensor = find_tensor(alignment, *rows);
+    const bool is_placed =
+        tensor == nullptr || std::any_of(tensor->deduced.begin(), tensor->deduced.end(),
+                                         [](const AxisPlacement& axis) { return find_layout(axis.layout) == nullptr; });
+    if (!is_placed) continue;
+    for (const Kind kind : {id.kind, id.kind == Kind::kInput ? Kind::kGradInput : Kind::kGradOutput}) {
+      const auto found = subjects.find({pattern_of(rows->name), kind});
+      if (found != subjects.end()) found->second.packed = true;
     }
   }
 }
@@ -195,7 +214,9 @@ class Observer {
       if (found == subjects_.end() || kind == Kind::kScalar) continue;
       const Subject& subject = found->second;
       std::string why = "not determined: ";
-      if (subject.reference.empty()) {
+      if (subject.packed) {
+        why = "packed sequences lie as the numbers beside them say, which no rule does";
+      } else if (subject.reference.empty()) {
         why += "the reference has no such tensor";
       } else if (subject.local.ragged || subject.reference.ragged) {
         why += "tensors of this name differ in their number of dimensions";
@@ -234,13 +255,15 @@ void observe_by_reference(const Trace& trace, const Annotations& given, const Al
 
 ObservedCandidate observe(const Trace& trace, const Annotations& annotations, const Alignment* reference) {
   const Annotations given = with_program_words(annotations, trace);
-  require_whole_ranks(trace, given, reference);
+  const Alignment alignment = align(trace, given, reference == nullptr ? ModelLayout{} : layout_of(*reference));
+  require_whole_ranks(trace, alignment);
   ObservedCandidate candidate{trace.directory.string(), trace.mesh, {}, {}, {}};
   Annotations settings = given;
   propose_pipeline(trace, reference, settings, candidate.parallelism);
   propose_ties(trace, reference, settings, candidate.parallelism);
   const PlacementChoices choices = choices_for(trace, settings);
-  const Subjects subjects = unplaced_subjects(trace, settings);
+  Subjects subjects = unplaced_subjects(trace, settings);
+  leave_out_own_numbers(alignment, subjects);
   if (reference != nullptr) {
     observe_by_reference(trace, given, *reference, subjects, choices, settings, candidate);
     return candidate;

@@ -41,6 +41,7 @@ struct Subject {
   Dtype dtype = Dtype::kFloat32;
   std::uint64_t order = 0;  // of the first entry in order of execution; the reference's, where it has such tensors
   bool in_microbatches = false;
+  bool packed = false;  // packed sequences, in the order that the numbers beside them tell
 };
 using SubjectKey = std::pair<std::string, Kind>;  // pattern, kind
 using Subjects = std::map<SubjectKey, Subject>;

@@ -142,17 +142,21 @@ std::vector<std::size_t> find_scaled(const Report& report) {
   std::vector<std::size_t> scaled;
   for (auto& [id, batch] : batches) {
     std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) == 1; });
+    double factor = 1;
     if (!batch.gradients.empty()) {
       if (batch.some_are_right || !are_one_multiple(report, batch.gradients)) continue;
-      const double factor = whole_factor_of(report.findings[batch.gradients[0]]);
+      factor = whole_factor_of(report.findings[batch.gradients[0]]);
       std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) != factor; });
     }
     scaled.insert(scaled.end(), batch.gradients.begin(), batch.gradients.end());
     scaled.insert(scaled.end(), batch.numbers.begin(), batch.numbers.end());
-    // A number that is scaled back before backward() is called: its gradient is the inverse multiple.
+    // Those with respect to single numbers are the same multiple, too; or the inverse one, of a number that is scaled back
+    // before backward() is called.
     std::copy_if(batch.gradients_of_numbers.begin(), batch.gradients_of_numbers.end(), std::back_inserter(scaled),
                  [&, &numbers = batch.numbers](std::size_t gradient) {
-                   return is_scaled_back(report, numbers, report.findings[gradient]);
+                   const Finding& finding = report.findings[gradient];
+                   return (factor != 1 && whole_factor_of(finding) == factor) ||
+                          is_scaled_back(report, numbers, finding);
                  });
   }
   return scaled;

@@ -16,6 +16,7 @@
 #include "base/tensor_name.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/own_buffers.h"
+#include "identify/packed.h"
 #include "judge/judge.h"
 
 namespace ttrace {
@@ -233,6 +234,14 @@ class Questions {
     }
   }
 
+  // True for the rows of packed sequences that lie nowhere, beside numbers that say how they are packed.
+  bool is_packed_in_open_order(const Finding& finding) const {
+    if (find_tensor(evidence_.candidate, finding.id) != nullptr) return false;
+    const std::set<TensorId>& local = evidence_.candidate.local;
+    return std::any_of(local.begin(), local.end(),
+                       [&](const TensorId& id) { return rows_of_packed(id) == finding.id; });
+  }
+
   std::string sentence_about(std::size_t i, Reason reason) const {
     const Finding& finding = report_.findings[i];
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
@@ -263,6 +272,12 @@ class Questions {
           "{}. Each rank has its own samples under these numbers, and nothing tells which of the reference's they are. "
           "To compare, run each rank's samples as a micro-batch of the reference",
           finding.message);
+    }
+    if (is_packed_in_open_order(finding)) {
+      return fmt::format(
+          "{}. To compare, run each rank's samples as a micro-batch of the reference; or leave them out: {}: {{{}: "
+          "local}}",
+          finding.message, printable(finding.id.name), name_of(finding.id.kind));
     }
     const RootCause* root = root_of(i);
     // What does not fit together is said by the finding; a root that nothing explains says no more.

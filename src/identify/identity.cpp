@@ -313,8 +313,11 @@ Grouping group_shards(const RankTable& table, const Census& census, const Resolv
   }
   grouping.local.insert(grouping.microbatches.samples.begin_anew.begin(),
                         grouping.microbatches.samples.begin_anew.end());
-  std::erase_if(grouping.groups,
-                [&](const Group& group) { return grouping.microbatches.samples.begin_anew.contains(group.id); });
+  const PackedSequences& packed = grouping.microbatches.packed;
+  grouping.local.insert(packed.own_numbers.begin(), packed.own_numbers.end());
+  std::erase_if(grouping.groups, [&](const Group& group) {
+    return grouping.microbatches.samples.begin_anew.contains(group.id) || packed.has_own_numbers(group.id);
+  });
   grouping.not_seen = not_seen_by(context);
   grouping.findings = grouping.pipeline.findings;
   const bool counted = std::any_of(grouping.groups.begin(), grouping.groups.end(),

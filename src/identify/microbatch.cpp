@@ -96,11 +96,18 @@ struct CommonInputs {
   std::map<TensorId, SlicedInput> sliced;
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
 
+  bool are_integers_whole = true;  // each rank's are as large as the reference's, or it has none
+
   // True where they are slices of the reference's. Integer inputs decide where there are some: tokens and labels are of
-  // the batch and nothing else, while a hidden dimension may be split by other axes.
+  // the batch and nothing else, while a hidden dimension may be split by other axes. Where each rank was given all of
+  // these, as the ids of tables that one rank has each, the first dimension of what the model is given decides.
   bool are_slices() const {
     if (are_lists) return true;
     const auto is_integer = [](const auto& item) { return !is_floating(item.second.reference->dtype); };
+    const auto is_of_batch = [](const auto& item) {
+      return item.second.dim == 0 && TensorName(item.first.name).path == kRootModule;
+    };
+    if (any_integer && are_integers_whole && std::any_of(sliced.begin(), sliced.end(), is_of_batch)) return true;
     return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
   }
 };
@@ -119,6 +126,12 @@ bool are_parts_of_list(const std::vector<std::set<TensorId>>& given, const Align
     sum += std::ssize(of_rank);
   }
   return sum == whole;
+}
+
+// True where each rank that has the input was given as much as the reference.
+bool are_whole(const SlicedInput& input) {
+  return std::all_of(input.parts.begin(), input.parts.end(),
+                     [&](const Entry* part) { return part == nullptr || part->shape == input.reference->shape; });
 }
 
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
@@ -143,9 +156,12 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     input.parts[coordinate] = &entry;
   });
   CommonInputs common;
+  common.are_integers_whole = std::ssize(table.ranks) <= microbatches.ranks;  // other axes may split the rest
   common.are_lists = are_parts_of_list(given, *layout.reference);
   for (auto& [id, input] : inputs) {
-    common.any_integer = common.any_integer || !is_floating(input.reference->dtype);
+    const bool is_integer = !is_floating(input.reference->dtype);
+    common.any_integer = common.any_integer || is_integer;
+    common.are_integers_whole = common.are_integers_whole && (!is_integer || are_whole(input));
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
     if (!dim) continue;
     input.dim = *dim;
@@ -221,6 +237,19 @@ bool orders_differ(const Microbatches& microbatches) {
          });
 }
 
+// Sets what the inputs tell of the samples, where no rule says their layout, and the packed sequences. The numbers of
+// these look like an order of samples and are none.
+void tell_samples(const RankTable& table, const Census& census, const ModelLayout& layout, CommonInputs& inputs,
+                  Microbatches& result) {
+  result.packed = packed_sequences_of(table, census, result, layout);
+  if (!result.layout.empty()) return;
+  std::erase_if(inputs.sliced, [&](const auto& item) { return result.packed.has_own_numbers(item.first); });
+  result.samples = sample_orders(inputs.sliced);
+  if (result.packed.rows.empty()) return;
+  result.packed = packed_sequences_of(table, census, result, layout);
+  add_orders(result.packed, result.samples);
+}
+
 }  // namespace
 
 Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
@@ -237,13 +266,14 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   const bool knows_reference = result.ranks > 1 && layout.reference != nullptr;
   const bool may_be_slices = rule.order ? result.are_slices() : counts_are_the_references(result, layout);
   if (knows_reference && may_be_slices) {
-    const CommonInputs inputs = common_inputs(table, census, result, layout);
+    CommonInputs inputs = common_inputs(table, census, result, layout);
     if (!rule.order && inputs.are_slices()) {
       result.order = MicrobatchOrder::kSlices;
       result.deduced = true;
     }
     result.lists = result.are_slices() && inputs.are_lists;
-    if (result.are_slices() && rule.layout.empty()) result.samples = sample_orders(inputs.sliced);
+    result.layout = rule.layout;
+    if (result.are_slices()) tell_samples(table, census, layout, inputs, result);
   }
   if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result)) {
     const FittingOrders fitting = fitting_orders(table, census, result, layout);

@@ -60,6 +60,33 @@ std::map<std::string, bool, std::less<>> owned_modules(const Grouping& grouping,
   return modules;
 }
 
+// Adds the modules around these that have no other parameters inside, such as an expert of two linears.
+void add_modules_around(const std::set<std::string, std::less<>>& parameters, const ModelLayout& layout,
+                        std::map<std::string, bool, std::less<>>& modules) {
+  std::map<std::string, bool, std::less<>> around;
+  for (const auto& [module, is_final] : modules) {
+    for (std::string_view path = owner_of(module); path != kRootModule; path = owner_of(path)) {
+      const auto [found, is_new] = around.try_emplace(std::string(path), is_final);
+      found->second = found->second && is_final;
+    }
+  }
+  for (const auto& [key, shape] : layout.shapes) {
+    const auto& [name, kind] = key;
+    if (kind != Kind::kParam || parameters.contains(name)) continue;
+    for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) {
+      if (const auto found = around.find(path); found != around.end()) around.erase(found);
+    }
+  }
+  modules.merge(around);
+}
+
+// True for what the whole model is given on some rank alone, as the reference's is: the ids of a table that it has.
+bool is_whole_input(const Group& group) {
+  return group.id.kind == Kind::kInput && TensorName(group.id.name).path == kRootModule && group.reference != nullptr &&
+         std::all_of(group.shards.begin(), group.shards.end(),
+                     [&](const Shard& shard) { return shard.entry->shape == *group.reference; });
+}
+
 bool is_gradient(Kind kind) {
   return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
 }
@@ -70,13 +97,15 @@ void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& l
   if (!grouping.microbatches.are_slices() || layout.reference == nullptr) return;
   const auto parameters = owned_parameters(grouping, table, layout);
   if (parameters.empty()) return;
-  const auto modules = owned_modules(grouping, parameters);
+  auto modules = owned_modules(grouping, parameters);
+  add_modules_around(parameters, layout, modules);
   for (Group& group : grouping.groups) {
     const bool is_parameter = is_parameter_kind(group.id.kind);
     const std::string_view path = TensorName(group.id.name).path;
     const auto module = modules.find(is_parameter ? owner_of(path) : path);
+    const bool may_be_owned = module != modules.end() || is_whole_input(group);
     const bool is_owned = is_parameter ? parameters.contains(group.id.name)
-                                       : module != modules.end() && !group.placement->is_placed() &&
+                                       : may_be_owned && !group.placement->is_placed() &&
                                              only_coordinate(group, table, grouping.microbatches).has_value();
     if (!is_owned || group.shards.empty()) continue;
     group.owned = true;

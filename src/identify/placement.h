@@ -19,6 +19,7 @@ struct TensorPlacement {
   std::size_t factoring = 0;                  // whose axes it names: an index into `factorings_of` the mesh
   bool sum_microbatches = false;
   std::string doubt = {};             // as in LogicalTensor
+  std::string unplaced = {};          // why nothing tells where its shards lie, whatever their shapes say
   bool guessed = false;               // as in LogicalTensor
   std::vector<std::size_t> cut = {};  // dimensions that end, on each rank, at the longest of the rank's own samples
   bool is_placed() const { return rule != nullptr || recorded != nullptr; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -37,20 +38,18 @@ Hashes hashes_of_rows(const std::byte* data, const Shape& shape, std::size_t dim
 struct Telling {
   Samples samples;
   std::size_t different = 0;
+  bool exact = true;                  // all ranks hold the samples so
   std::int64_t whole_length = 0;      // of the reference, where the ranks pad to lengths of their own
   std::vector<std::int64_t> lengths;  // of the ranks; none where all have the reference's
 };
 
-// The samples in stretches, where all ranks hold their own; or some, if `some`: others then hold other samples, which a
-// comparison shows.
-std::optional<Samples> contiguous_order(const Hashes& whole, const std::vector<Hashes>& parts, bool some) {
+// The samples in stretches, where all ranks hold their own.
+std::optional<Samples> contiguous_order(const Hashes& whole, const std::vector<Hashes>& parts) {
   auto stretch = whole.begin();
-  std::size_t right = 0;
   for (const Hashes& part : parts) {
-    right += std::equal(part.begin(), part.end(), stretch) ? 1 : 0;
+    if (!std::equal(part.begin(), part.end(), stretch)) return std::nullopt;
     stretch += static_cast<std::ptrdiff_t>(part.size());
   }
-  if (right < (some ? 1 : parts.size())) return std::nullopt;
   Samples samples(whole.size());
   std::iota(samples.begin(), samples.end(), 0);
   return samples;
@@ -157,10 +156,75 @@ std::vector<std::byte> padded(const std::byte* data, const Entry& part, std::siz
 }
 
 std::optional<Samples> exact_order(const Hashes& whole, const std::vector<Hashes>& parts) {
-  auto samples = contiguous_order(whole, parts, false);
+  auto samples = contiguous_order(whole, parts);
   if (!samples) samples = striped_order(whole, parts);
   if (!samples) samples = own_order(whole, parts);
   return samples;
+}
+
+// The numbers of the samples that a rank holds, as a sampler deals them out.
+using Deal = std::function<std::int64_t(std::size_t rank, std::size_t sample)>;
+
+// The samples as dealt, and by how many ranks they are held so; no samples where it deals out others than there are.
+std::pair<Samples, std::size_t> dealt_by(const Deal& deal, const Hashes& whole, const std::vector<Hashes>& parts) {
+  Samples samples;
+  std::size_t right = 0;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    bool is_right = true;
+    for (std::size_t i = 0; i < parts[rank].size(); ++i) {
+      const std::int64_t sample = deal(rank, i);
+      if (sample >= std::ssize(whole)) return {};
+      samples.push_back(sample);
+      is_right = is_right && whole[static_cast<std::size_t>(sample)] == parts[rank][i];
+    }
+    right += is_right ? 1 : 0;
+  }
+  return {std::move(samples), right};
+}
+
+// The samples in an order of their own, where some ranks hold samples of the reference that no other rank does, and no
+// two are equal; the other ranks are taken to hold what is left, in order.
+std::optional<Samples> own_order_of_some(const Hashes& whole, const std::vector<Hashes>& parts) {
+  std::unordered_map<std::uint64_t, std::int64_t> numbers;
+  for (std::size_t i = 0; i < whole.size(); ++i) numbers.emplace(whole[i], static_cast<std::int64_t>(i));
+  if (numbers.size() < whole.size()) return std::nullopt;
+  std::vector<Samples> of_ranks;
+  std::set<std::int64_t> left;
+  for (const auto& [hash, number] : numbers) left.insert(number);
+  bool any = false;
+  for (const Hashes& part : parts) {
+    Samples& samples = of_ranks.emplace_back();
+    for (const std::uint64_t hash : part) {
+      const auto found = numbers.find(hash);
+      if (found != numbers.end() && left.contains(found->second)) samples.push_back(found->second);
+    }
+    if (std::set<std::int64_t>(samples.begin(), samples.end()).size() < part.size()) samples.clear();
+    for (const std::int64_t sample : samples) left.erase(sample);
+    any = any || !samples.empty();
+  }
+  if (!any) return std::nullopt;
+  Samples all;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    Samples& samples = of_ranks[rank];
+    while (samples.size() < parts[rank].size()) samples.push_back(left.extract(left.begin()).value());
+    all.insert(all.end(), samples.begin(), samples.end());
+  }
+  return all;
+}
+
+// The samples in stretches or in turns, where some ranks hold their own so: others then hold other samples, which a
+// comparison shows. Of the two, the one by which more ranks do.
+std::optional<Samples> order_of_some(const Hashes& whole, const std::vector<Hashes>& parts) {
+  std::vector<std::size_t> starts(parts.size(), 0);
+  for (std::size_t rank = 1; rank < parts.size(); ++rank) starts[rank] = starts[rank - 1] + parts[rank - 1].size();
+  const auto in_stretches =
+      dealt_by([&](std::size_t rank, std::size_t sample) { return static_cast<std::int64_t>(starts[rank] + sample); },
+               whole, parts);
+  const auto in_turns = dealt_by(
+      [&](std::size_t rank, std::size_t sample) { return static_cast<std::int64_t>(sample * parts.size() + rank); },
+      whole, parts);
+  const auto& best = in_turns.second > in_stretches.second ? in_turns : in_stretches;
+  return best.second > 0 ? std::optional(best.first) : std::nullopt;
 }
 
 std::optional<Samples> order_of_padded(const std::byte* reference, const Hashes& whole, const SlicedInput& input,
@@ -178,27 +242,6 @@ std::optional<Samples> order_of_padded(const std::byte* reference, const Hashes&
     if (auto samples = exact_order(whole, parts)) return samples;
   }
   return std::nullopt;
-}
-
-// The reference's elements, row-major. Null where its inputs are split themselves, which is not looked at.
-const std::byte* elements_of(const LogicalTensor& reference) {
-  if (reference.sketched) return nullptr;
-  const std::vector<Piece> pieces = reference.pieces();  // copies of the whole
-  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(reference.shape) &&
-                        pieces[0].strides == row_major_strides(reference.shape);
-  if (!is_whole) return nullptr;
-  return pieces[0].elements() + pieces[0].offset * static_cast<std::int64_t>(size_of(reference.dtype));
-}
-
-std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype) {
-  if (dtype == Dtype::kInt32) {
-    std::int32_t narrow = 0;
-    std::memcpy(&narrow, data + index * 4, 4);
-    return narrow;
-  }
-  std::int64_t wide = 0;
-  std::memcpy(&wide, data + index * 8, 8);
-  return wide;
 }
 
 // What the rank's part is less than the stretch of the reference that begins at `start`; nothing where that is not one
@@ -270,20 +313,43 @@ std::optional<Telling> telling_of(const SlicedInput& input) {
   if (padding) {
     auto samples = order_of_padded(first, whole, input, *padding);
     if (!samples) return std::nullopt;
-    return Telling{std::move(*samples), different, reference.shape[padding->dim], padding->lengths};
+    return Telling{std::move(*samples), different, true, reference.shape[padding->dim], padding->lengths};
   }
   std::vector<Hashes> parts;
   for (std::size_t i = 0; i < input.parts.size(); ++i) {
     const Entry& entry = *input.parts[i];
     parts.push_back(hashes_of_rows(input.ranks[i]->bytes_of(entry), entry.shape, input.dim, entry.dtype));
   }
-  auto samples = exact_order(whole, parts);
-  if (!samples) samples = contiguous_order(whole, parts, true);
+  if (auto samples = exact_order(whole, parts)) return Telling{std::move(*samples), different, true, 0, {}};
+  // A single number may be that of another sample by chance.
+  const bool are_numbers = element_count(reference.shape) == reference.shape[input.dim];
+  auto samples = order_of_some(whole, parts);
+  if (!samples && !are_numbers) samples = own_order_of_some(whole, parts);
   if (!samples) return std::nullopt;
-  return Telling{std::move(*samples), different, 0, {}};
+  return Telling{std::move(*samples), different, false, 0, {}};
 }
 
 }  // namespace
+
+const std::byte* elements_of(const LogicalTensor& reference) {
+  if (reference.sketched) return nullptr;
+  const std::vector<Piece> pieces = reference.pieces();  // copies of the whole
+  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(reference.shape) &&
+                        pieces[0].strides == row_major_strides(reference.shape);
+  if (!is_whole) return nullptr;
+  return pieces[0].elements() + pieces[0].offset * static_cast<std::int64_t>(size_of(reference.dtype));
+}
+
+std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype) {
+  if (dtype == Dtype::kInt32) {
+    std::int32_t narrow = 0;
+    std::memcpy(&narrow, data + index * 4, 4);
+    return narrow;
+  }
+  std::int64_t wide = 0;
+  std::memcpy(&wide, data + index * 8, 8);
+  return wide;
+}
 
 const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const {
   const auto of_microbatch = told.find({id.iteration, id.microbatch});
@@ -304,7 +370,8 @@ bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
 
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs) {
   SampleOrders orders;
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int64_t>, std::size_t> different;
+  // Of what told, whether all ranks hold the samples so, and how many are different.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int64_t>, std::pair<bool, std::size_t>> best;
   for (const auto& [id, input] : inputs) {
     if (begins_anew(input)) {
       orders.begin_anew.insert(id);
@@ -317,9 +384,10 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs) {
       orders.lengths[{id.iteration, id.microbatch}][telling->whole_length].insert(telling->lengths);
     }
     const auto samples = static_cast<std::int64_t>(telling->samples.size());
-    std::size_t& most = different[{id.iteration, id.microbatch, samples}];
-    if (telling->different <= most) continue;
-    most = telling->different;
+    auto& known = best[{id.iteration, id.microbatch, samples}];
+    const std::pair told(telling->exact, telling->different);
+    if (told <= known) continue;
+    known = told;
     orders.told[{id.iteration, id.microbatch}][samples] = std::move(telling->samples);
   }
   return orders;

@@ -5,6 +5,7 @@
 // computed from them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -49,9 +50,16 @@ struct SlicedInput {
 
 // The order of the samples by all inputs that are the reference's, bit for bit, part by part. A part may end at the
 // longest of the rank's own samples, where the reference's have nothing but one value behind it: padding. Integer inputs of any
-// module are asked, and floating-point ones of the whole model. Of several that tell of one micro-batch and number of
-// samples, the one with the most different samples counts.
+// module are asked, and floating-point ones of the whole model. Where some ranks hold other samples than the reference
+// has, those that hold its samples tell the order. Of several that tell of one micro-batch and number of
+// samples, one by which all ranks hold the reference's counts before others, and then the one with the most different.
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs);
+
+// The reference's elements, row-major. Null where its inputs are split themselves, or sketched, which is not looked at.
+const std::byte* elements_of(const LogicalTensor& reference);
+
+// An element of a tensor of int32 or int64.
+std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype);
 
 // True where the samples lie in stretches, in order of the rank.
 bool are_contiguous(const Samples& samples);

@@ -106,6 +106,11 @@ def answers(verdict):
         ("owned",),
         ("averaged",),
         ("samples_by_hand",),
+        ("balanced",),
+        ("owned", "towers"),
+        ("owned", "ids"),
+        ("packed",),
+        ("packed", "given"),
     ],
     ids="-".join,
 )
@@ -120,6 +125,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
         (("padded", "criterion"), "CrossEntropyLoss:0 input"),
+        (("packed", "list"), "run each rank's samples as a micro-batch of the reference"),
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
@@ -157,6 +163,9 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("graphs",), "scale"),
         (("owned",), "sum"),
         (("owned",), "scale"),
+        (("owned", "towers"), "sum"),
+        (("owned", "ids"), "sum"),
+        (("packed", "given"), "scale"),
         (("detection",), "targets"),
         (("detection",), "scale"),
         (("by_hand",), "gradient"),
@@ -166,6 +175,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("samples_by_hand",), "scale"),
         (("samples_by_hand",), "unreduced"),
         (("samples_by_hand",), "divisor"),
+        (("balanced",), "mean"),
         (("sequence",), "gather"),
         (("sequence",), "scale"),
         (("buffers", "codebook"), "no-all-reduce"),
@@ -197,6 +207,30 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     verdict = first_verdict("buffers", "codebook", mistake="no-all-reduce")
     assert verdict.first == "2.codebook buffer_after", verdict
     assert "never averaged" in verdict.text, verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake", "first"),
+    [
+        (("packed",), "scale", "loss scalar"),
+        (("packed",), "rows", "rnn:0.0 input"),
+        (("owned", "towers"), "scale", "loss scalar"),
+        (("owned", "ids"), "ids", "(model):1.table_2 input"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
+)
+def test_its_wrong_twin_is_different_at_the_right_tensor(first_verdict, program, mistake, first):
+    verdict = first_verdict(*program, mistake=mistake)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == first, verdict
+
+
+@pytest.mark.parametrize("program", [("sampler",), ("sampler", "shuffle")], ids="-".join)
+def test_a_rank_that_reads_other_samples_is_the_only_one_to_blame(first_verdict, program):
+    verdict = first_verdict(*program, mistake="ahead")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == "(model) input", verdict
+    assert verdict.report["first_wrong"]["ranks"] == [1], verdict
 
 
 def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict):

@@ -22,7 +22,10 @@ model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144
 net, criterion = ddp(model), nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 sampler.set_epoch(1)
-for images, labels in DataLoader(dataset, batch_size=8 // RANKS, sampler=sampler):
+batches = list(DataLoader(dataset, batch_size=8 // RANKS, sampler=sampler))
+if MISTAKE == "ahead" and RANK == 1:
+    batches = batches[1:] + batches[:1]
+for images, labels in batches:
     if MISTAKE == "labels" and RANK == 1:
         labels = labels.roll(1)
     step(optimizer, scaled(criterion(net(images), labels)))

@@ -131,6 +131,45 @@ TEST_CASE("samples that a sampler deals out in turns are found by the integer in
             .totals.counts.fail == 3);
 }
 
+TEST_CASE("where one rank holds other samples, those of the right ranks lie as they were dealt") {
+  const Report report = checked(one_process(), sliced({0, 2}, {0, 1}), kScaledByDp);
+  REQUIRE(!report.findings.empty());
+  CHECK(findings_in(report)[0] == "(model) input: integer-differs");
+  for (const Finding& finding : report.findings) {
+    if (finding.id == kSliceIds || finding.id == kSliceFc) CHECK(finding.ranks == std::vector<std::int32_t>{1});
+  }
+}
+
+TEST_CASE("a program that records a slice's shape of a tensor on axes of its own makes up the whole with the others") {
+  const TensorId hidden = tensor_id(Kind::kOutput, "head", 0);
+  const auto candidate = [&](std::int64_t said) {
+    Trace trace = mesh_trace("tp=2,dp=2", 4);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      const auto part = static_cast<float>(rank % 2), slice = static_cast<float>(rank / 2);
+      add_integers(trace, rank, kSliceIds, {2}, {10 + 2 * slice, 11 + 2 * slice});
+      std::vector<float> values;
+      for (const float row : {2 * slice, 2 * slice + 1}) values.push_back(10 * row + part);
+      add_tensor(trace, rank, hidden, {2, 1}, values);
+      const auto mapping = std::make_shared<RecordedMapping>();
+      AxisPlacement split;
+      split.axis = "tp";
+      split.placement = Placement::kShard;
+      split.dim = 1;
+      mapping->axes = {{split, 2}};
+      mapping->shape = Shape{said, 2};
+      trace.ranks[rank].entries.back().mapping = mapping;
+    }
+    return trace;
+  };
+  Trace one = mesh_trace("", 1);
+  add_integers(one, 0, kSliceIds, {4}, {10, 11, 12, 13});
+  add_tensor(one, 0, hidden, {4, 2}, {0, 1, 10, 11, 20, 21, 30, 31});
+  CHECK(findings_in(checked(one, candidate(2), "")).empty());
+  CHECK(findings_in(checked(one, candidate(4), "")).empty());
+  // What is neither the slice's nor the whole's is another tensor's.
+  CHECK(findings_in(checked(one, candidate(3), "")) == std::vector<std::string>{"head output: shape-mismatch"});
+}
+
 TEST_CASE("samples that a sampler deals out in an order of its own are found by the bytes of the inputs") {
   for (const auto& [first, second] : {std::pair{std::vector<std::size_t>{0, 3}, std::vector<std::size_t>{1, 2}},
                                       {{2, 0}, {3, 1}},
