@@ -115,6 +115,7 @@ def answers(verdict):
         ("graphs",),
         ("owned",),
         ("after_step", "sharpness"),
+        ("parametrized",),
     ],
     ids="-".join,
 )
@@ -175,6 +176,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("sequence",), "gather"),
         (("sequence",), "scale"),
         (("after_step", "sharpness"), "scale"),
+        (("parametrized",), "scale"),
         (("buffers", "codebook"), "no-all-reduce"),
         (("buffers", "codebook"), "rank-0"),
         (("buffers", "codebook"), "twice"),
