@@ -108,6 +108,7 @@ def answers(verdict):
         ("buffers", "sums"),
         ("buffers", "table"),
         ("buffers", "average"),
+        ("buffers", "averages"),
         ("buffers", "eval-norm"),
         ("accumulated",),
         ("padded",),
@@ -235,6 +236,12 @@ def test_weights_that_are_not_put_back_where_they_were_are_named(first_verdict):
     verdict = first_verdict("after_step", "sharpness", mistake="back")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first.endswith("param_after"), verdict
+
+
+def test_an_average_that_one_rank_forgets_to_update_is_named(first_verdict):
+    verdict = first_verdict("buffers", "averages", mistake="second-on-rank-1")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first.startswith("Sequential1."), verdict
 
 
 def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict):
