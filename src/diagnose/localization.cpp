@@ -47,7 +47,8 @@ SecondRunPlan plan_second_run(const Report& first) {
 void add_second_run(Report& report, const Report& second) {
   std::set<KindAndName> still_wrong;
   for (const Finding& finding : second.findings) {
-    if (is_wrong(finding)) still_wrong.emplace(finding.id.kind, finding.id.name);
+    // With right values after it, what the program gives its model may look like a guess; it differs all the same.
+    if (is_wrong(finding) || is_in_question(finding)) still_wrong.emplace(finding.id.kind, finding.id.name);
   }
   std::vector<RootCause> roots, moved;
   std::set<std::string> reported_modules;

@@ -41,6 +41,19 @@ bool is_known_of_copies(const Finding& finding, const LogicalTensor& tensor, con
   });
 }
 
+// True for what some ranks lack of a model that no optimizer updates, where each of them has updated another such model:
+// it keeps them, as the others do, and forgot this one. A rank that has updated none may keep none.
+bool is_forgotten(const Finding& finding, const Evidence& evidence) {
+  if (finding.reason != Reason::kOmission || finding.ranks.empty()) return false;
+  std::set<std::int32_t> keeping;
+  for (const auto& [id, tensor] : evidence.candidate.tensors) {
+    if (id.kind != Kind::kBufferAfter || id.iteration != finding.id.iteration || is_of_model(id, evidence)) continue;
+    for (const Piece& piece : tensor.pieces()) keeping.insert(piece.rank);
+  }
+  return std::all_of(finding.ranks.begin(), finding.ranks.end(),
+                     [&](std::int32_t rank) { return keeping.contains(rank); });
+}
+
 // True for a count to which each rank has added as much of what the reference has added as is its own.
 bool counts_own_samples(const TensorId& id, const Evidence& evidence) {
   const auto added = [&](const Alignment& side) {
@@ -86,7 +99,9 @@ std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_
     return is_alone ? std::optional(Reason::kOwnStatistics) : std::nullopt;
   }
   if (finding.verdict == Verdict::kMissing && is_of_model(id, evidence)) return std::nullopt;
-  if (tensor == nullptr) return is_alone ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+  if (tensor == nullptr) {
+    return is_alone && !is_forgotten(finding, evidence) ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+  }
   const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
   const bool is_shared_out = is_dealt || evidence.candidate.slices;
   if (is_shared_out && !is_initial && takes_batch_statistics(tensor->module_class.get())) {

@@ -55,8 +55,9 @@ void for_each_operand(Update& update, const Visit& visit) {
 
 template <class Message, class Tally>
 void transfer_tally(Message& message, Tally& tally) {
-  auto& [wrong, wrong_and_zero, not_finite, worst, copied, wrong_copies, stale_copies, worst_copy, moves] = tally;
-  message(wrong, wrong_and_zero, not_finite, copied, wrong_copies, stale_copies);
+  auto& [wrong, wrong_and_zero, not_finite, worst, copied, wrong_copies, stale_copies, worst_copy, farthest_copy,
+         largest_copied, moves] = tally;
+  message(wrong, wrong_and_zero, not_finite, copied, wrong_copies, stale_copies, farthest_copy, largest_copied);
   for (auto* element : {&worst, &worst_copy}) {
     auto& [ratio, index, recorded, expected] = *element;
     message(ratio, index, recorded, expected);

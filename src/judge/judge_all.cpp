@@ -13,6 +13,7 @@
 #include "judge/coherence.h"
 #include "judge/cycles.h"
 #include "judge/judge.h"
+#include "judge/scaled_back.h"
 #include "judge/zero_gradients.h"
 
 namespace ttrace {
@@ -334,6 +335,8 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   pass_what_is_proved(steps, findings);
 
   report.notes = matching.notes;
+  pass_scaled_back(findings, report.notes);
+  pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.totals.waived = matching.waived;
   if (!matching.partial.empty()) report.runs.partial = matching.partial;

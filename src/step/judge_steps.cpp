@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/tensor_name.h"
 #include "step/judge_regression.h"
 #include "step/jumps.h"
 #include "step/options.h"
@@ -192,23 +193,98 @@ std::string describe_unknown(const std::string& optimizer, Kind kind) {
       optimizer);
 }
 
-// Counts an update whose rule is not known as not checked.
+// Finds what is wrong in a run and deviates in the reference as well, of classes that follow their rule elsewhere: there
+// the replay proves nothing. Of values that are put back to a few units in the last place, which element is off is a
+// matter of chance: there the reference's other parameters of the class speak for this one, too.
+class Deviations {
+ public:
+  Deviations(const StepCheck& reference, const ToleranceFile* tolerance) : tolerance_(tolerance) {
+    for (const Finding& finding : reference.findings) {
+      if (finding.verdict != Verdict::kFail) continue;
+      const auto beside = reference.changed_beside.find(finding.id);
+      if (finding.id.kind == Kind::kParamDelta || beside != reference.changed_beside.end()) ids_.insert(finding.id);
+      if (beside != reference.changed_beside.end() && beside->second) {
+        put_back_.emplace(finding.id.iteration, class_of(reference, finding).first);
+      }
+    }
+  }
+
+  // True for a wrong step of `check`, the candidate's.
+  bool explain(const StepCheck& check, const Finding& finding) const {
+    const std::pair key(finding.id.iteration, class_of(check, finding).first);
+    // Without measured updates nothing else would hold a deviation that is no rounding against the reference's.
+    const bool is_judged =
+        ids_.contains(finding.id) && tolerance_ != nullptr && tolerance_->updates.contains({key.second, key.first});
+    if (finding.id.kind == Kind::kParamDelta) return is_judged;
+    const auto beside = check.changed_beside.find(finding.id);
+    if (beside == check.changed_beside.end()) return false;
+    return is_judged || (beside->second && put_back_.contains(key));
+  }
+
+  bool are_in_reference(const TensorId& id) const { return ids_.contains(id); }
+
+ private:
+  const ToleranceFile* tolerance_;
+  std::set<TensorId> ids_;
+  std::set<std::pair<std::int32_t, std::string>> put_back_;  // iterations and classes
+};
+
+// Returns the wrong steps of both runs that prove nothing: the deviation is the reference's own.
+std::set<TensorId> deviating_in_both(const StepCheck& reference, const StepCheck& candidate,
+                                     const Deviations& deviations) {
+  std::set<TensorId> wrong, ids;
+  for (const Finding& finding : candidate.findings) {
+    if (finding.verdict != Verdict::kFail) continue;
+    wrong.insert(finding.id);
+    if (deviations.explain(candidate, finding)) ids.insert(finding.id);
+  }
+  for (const Finding& finding : reference.findings) {
+    const auto beside = reference.changed_beside.find(finding.id);
+    // One that the reference has put back, and the candidate's is to the bit.
+    if (beside != reference.changed_beside.end() && beside->second && !wrong.contains(finding.id)) {
+      ids.insert(finding.id);
+    }
+  }
+  return ids;
+}
+
+// Says of which parameters nothing was proved by computing their steps again.
+void note_deviations(const StepCheck& check, const std::set<TensorId>& ids, std::vector<std::string>& notes) {
+  std::map<std::pair<std::string, Kind>, std::vector<TensorId>> classes;
+  for (const Finding& finding : check.findings) {
+    if (ids.contains(finding.id)) classes[class_of(check, finding)].push_back(finding.id);
+  }
+  for (const auto& [one, deviating] : classes) {
+    const std::string_view what =
+        one.second == Kind::kParamDelta
+            ? "not what gradient, options and state give, in either run; something else changes the parameters, and "
+              "these updates are held against the reference's by regression"
+            : "not to the last bit what the step made, in either run; something else moves the parameters, and these "
+              "values are held against the reference's by their tolerances";
+    notes.push_back(fmt::format("{} {} of {}, the first {}: {}", deviating.size(), name_of(one.second),
+                                printable(last_component(one.first)), to_string(deviating.front()), what));
+  }
+}
+
+// Counts an update whose rule is not known, and what `deviating` has, as not checked.
 void leave_out_unknown_rules(StepCheck& check, const std::set<std::pair<std::string, Kind>>& classes,
-                             StepCoverage& coverage) {
+                             const std::set<TensorId>& deviating, StepCoverage& coverage) {
   std::set<std::string> parameters;  // that were not checked in every iteration
   for (const Finding& finding : check.findings) {
     if (finding.reason == Reason::kNotCheckable) parameters.insert(finding.id.name);
-    if (finding.verdict != Verdict::kFail || !classes.contains(class_of(check, finding))) continue;
+    const bool is_unknown = classes.contains(class_of(check, finding));
+    if (finding.verdict != Verdict::kFail || !(is_unknown || deviating.contains(finding.id))) continue;
     if (finding.id.kind == Kind::kParamAfter) {
       --coverage.copies_checked;
       continue;
     }
     --coverage.updates_checked;
     std::string& reason = check.unchecked[finding.id];
-    reason = fmt::format("{} follows another rule in both runs", class_of(check, finding).first);
+    reason = is_unknown ? fmt::format("{} follows another rule in both runs", class_of(check, finding).first)
+                        : "something else than its optimizer changes it in both runs";
     ++coverage.not_checkable[reason];
     parameters.insert(finding.id.name);
-    coverage.optimizers.erase(class_of(check, finding).first);
+    if (is_unknown) coverage.optimizers.erase(class_of(check, finding).first);
   }
   coverage.parameters_checked = coverage.parameters - static_cast<std::int64_t>(parameters.size());
 }
@@ -271,15 +347,27 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
       compare_options(reference, candidate, GradientDifferences(compared), counterparts, judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
   for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
+  const Deviations deviations(of_reference, compared.tolerance);
+  std::set<TensorId> deviating = deviating_in_both(of_reference, of_candidate, deviations);
+  std::erase_if(deviating, [&](const TensorId& id) {  // what their class's note says already
+    const auto found = of_reference.optimizers.find(id.with_kind(Kind::kParamDelta));
+    return found != of_reference.optimizers.end() && unknown.contains({found->second, id.kind});
+  });
+  note_deviations(of_candidate, deviating, judged.notes);
   for (const auto& [check, words] :
        {std::pair(&std::as_const(of_candidate), ""), std::pair(&of_reference, "in the reference, ")}) {
     for (const Finding& finding : check->findings) {
       if (finding.verdict != Verdict::kFail || unknown.contains(class_of(*check, finding))) continue;
+      if (deviating.contains(finding.id)) continue;
       Finding& kept = judged.verdicts.findings.emplace_back(finding);
       const std::string id = to_string(finding.id) + ": ";
       if (check == &of_reference) {
         kept.message = id + words + finding.message.substr(id.size());
         kept.ranks.clear();
+      } else if (deviations.are_in_reference(finding.id)) {
+        kept.message +=
+            "; the reference's deviates as well, and tolerances of `ttrace estimate-tolerance` hold one against the "
+            "other";
       }
     }
   }
@@ -289,7 +377,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   }
   if (of_candidate.coverage.parameters > 0) {
     judged.coverage = of_candidate.coverage;
-    leave_out_unknown_rules(of_candidate, unknown, *judged.coverage);
+    leave_out_unknown_rules(of_candidate, unknown, deviating, *judged.coverage);
   }
   if (compared.tolerance == nullptr) return judged;
   if (!judged.coverage) judged.coverage = cover_unstated(compared.matching, of_candidate.unchecked);

@@ -7,8 +7,10 @@
 // tolerance for the norm, by the relative difference of all main gradients together, which the norms cannot exceed.
 //
 // The reference's own steps are checked alike. Where all steps of a class of optimizers are wrong on both sides, the
-// class follows another rule than is known of it, and its steps were not checked; else a wrong step of the reference is
-// a finding as well.
+// class follows another rule than is known of it, and its steps were not checked. Where single ones are wrong on both
+// sides, a program changes these parameters itself (it normalises or masks them, looks ahead, or moves weights and puts
+// them back), and they are held against the reference's by regression and their tolerances. Else a wrong step of the
+// reference is a finding as well.
 #pragma once
 
 #include <map>

@@ -336,12 +336,14 @@ class BlockReplay {
     for (std::int64_t j = 0; j < count_; ++j) {
       const std::size_t i = at(j);
       const double after = block_.after[i];
+      tally.largest_copied = std::max(tally.largest_copied, std::abs(after));
       if ((after >= block_.low[i] && after <= block_.high[i]) || std::isnan(block_.low[i])) continue;
       ++tally.wrong_copies;
       const double made = carried_.value[i] + block_.delta[i];
       const double before = carried_.value[i];
       tally.stale_copies += after == before || std::abs(after - before) <= of_copy.half_ulp(std::abs(after));
       const double ratio = std::abs(after - made) / (2 * of_copy.half_ulp(std::abs(made)));
+      tally.farthest_copy = std::max(tally.farthest_copy, std::isnan(after) ? INFINITY : std::abs(after - made));
       if (!(ratio <= tally.worst_copy.ratio)) tally.worst_copy = {ratio, begin_ + j, after, made};
       if (detail != nullptr) detail->wrong_copy[static_cast<std::size_t>(begin_ + j)] = 1;
     }
@@ -395,6 +397,8 @@ void UpdateTally::add(const UpdateTally& other) {
   wrong_copies += other.wrong_copies;
   stale_copies += other.stale_copies;
   if (other.worst_copy.ratio > worst_copy.ratio) worst_copy = other.worst_copy;
+  farthest_copy = std::max(farthest_copy, other.farthest_copy);
+  largest_copied = std::max(largest_copied, other.largest_copied);
   for (std::size_t a = 0; a < moves.size(); ++a) moves[a].add(other.moves[a]);
 }
 

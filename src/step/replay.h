@@ -30,7 +30,8 @@ struct UpdateTally {
   std::int64_t copied = 0;                          // elements whose copy to the parameter was looked at
   std::int64_t wrong_copies = 0, stale_copies = 0;  // of the latter, those that are as before the step
   WorstUpdate worst_copy;
-  MovesByArithmetic moves{};  // of an update that is computed again to the bit
+  double farthest_copy = 0, largest_copied = 0;  // how far a wrong copy is away at most; the size of the largest of all
+  MovesByArithmetic moves{};                     // of an update that is computed again to the bit
 
   void add(const UpdateTally& other);
 };

@@ -8,6 +8,7 @@
 #include "base/parallel_for.h"
 #include "judge/judge.h"
 #include "step/replay.h"
+#include "step/rounding.h"
 #include "step/series.h"
 #include "step/step_group.h"
 #include "step/wording.h"
@@ -237,6 +238,20 @@ class StepFindings {
                                     describe_wrong_copy(delta, wrong, ++described_ <= kMostDescribed));
     set_ranks(wrong, finding);
     check_.findings.push_back(std::move(finding));
+    const auto is_updated_itself = [](const WrongPart& part) {
+      const RankUpdate& one = part.series->updates[part.update];
+      return one.source == BeforeStep::kRecorded && one.step->master.empty();
+    };
+    if (std::all_of(wrong.begin(), wrong.end(), is_updated_itself)) {
+      check_.changed_beside[after->first] = std::all_of(wrong.begin(), wrong.end(), is_put_back);
+    }
+  }
+
+  // True where the values are away by no more than two units in the last place of the largest, or one each for a sum and
+  // a difference that may be twice as large: what `p += e; p -= e` leaves.
+  static bool is_put_back(const WrongPart& part) {
+    const Rounding rounding(part.series->updates[part.update].after.entry->dtype);
+    return part.tally->farthest_copy <= 4 * rounding.half_ulp(part.tally->largest_copied);
   }
 
   // Adds the update, and the value that it was added to: that of this iteration, or what the ones before made of it.

@@ -50,7 +50,10 @@ struct StepCheck {
   std::map<TensorId, std::vector<TensorId>> rests_on;
   std::map<TensorId, std::string> optimizers;  // of each param_delta: the class that made it
   std::map<TensorId, std::string> unchecked;   // of each param_delta that was not checked: why
-  StepCoverage coverage;                       // its `parameters` is 0 where the trace says of no optimizer
+  // Each wrong param_after of a value that the optimizer itself updates, which something else than the step has changed,
+  // and whether by no more than moving it and putting it back rounds.
+  std::map<TensorId, bool> changed_beside;
+  StepCoverage coverage;  // its `parameters` is 0 where the trace says of no optimizer
 };
 
 // Computes series of updates again, those of one parameter on one rank each, and returns a tally for each update of

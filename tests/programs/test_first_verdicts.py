@@ -49,7 +49,8 @@ class Verdict:
 
 @pytest.fixture(scope="module")
 def first_verdict(tmp_path_factory):
-    """first_verdict(program, *arguments, mistake="") -> Verdict on two ranks of it, against one"""
+    """first_verdict(program, *arguments, mistake="") -> Verdict on two ranks of it, against one; with `measured`
+    tolerances, those of perturbed runs"""
     directory = tmp_path_factory.mktemp("programs")
 
     def collected(name, program, *, ranks=1, mistake=""):
@@ -65,12 +66,21 @@ def first_verdict(tmp_path_factory):
             assert process.returncode == 0, process.stderr
         return trace
 
-    def first_verdict(*program, mistake=""):
+    def tolerances(reference, program):
+        path = reference.with_suffix(".yaml")
+        if not path.exists():
+            command = python(HERE / "kinds" / f"{program[0]}.py", *program[1:])
+            process = run(TTRACE, "estimate-tolerance", "-o", path, "--reference", reference, "--", *command)
+            assert process.returncode == 0, process.stderr
+        return path
+
+    def first_verdict(*program, mistake="", measured=False):
         name = "-".join(program)
         reference = collected(name, program)
         candidate = collected(f"{name}-{mistake or 'right'}", program, ranks=2, mistake=mistake)
         report = directory / "report.json"
-        check = [TTRACE, "check", "--reference", reference, "--candidate", candidate, "-t", "default", "--json", report]
+        allowed = tolerances(reference, program) if measured else "default"
+        check = [TTRACE, "check", "--reference", reference, "--candidate", candidate, "-t", allowed, "--json", report]
         process = run(*check)
         return Verdict(process, json.loads(report.read_text()))
 
@@ -98,6 +108,7 @@ def answers(verdict):
         ("buffers", "sums"),
         ("buffers", "table"),
         ("buffers", "average"),
+        ("buffers", "averages"),
         ("buffers", "eval-norm"),
         ("accumulated",),
         ("padded",),
@@ -111,6 +122,10 @@ def answers(verdict):
         ("owned", "ids"),
         ("packed",),
         ("packed", "given"),
+        ("after_step", "sharpness"),
+        ("parametrized",),
+        ("token_mean",),
+        ("penalty",),
     ],
     ids="-".join,
 )
@@ -178,6 +193,12 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("balanced",), "mean"),
         (("sequence",), "gather"),
         (("sequence",), "scale"),
+        (("after_step", "sharpness"), "scale"),
+        (("parametrized",), "scale"),
+        (("token_mean",), "ranks"),
+        (("penalty",), "weight"),
+        (("penalty",), "scale"),
+        (("token_mean",), "scale"),
         (("buffers", "codebook"), "no-all-reduce"),
         (("buffers", "codebook"), "rank-0"),
         (("buffers", "codebook"), "twice"),
@@ -231,6 +252,35 @@ def test_a_rank_that_reads_other_samples_is_the_only_one_to_blame(first_verdict,
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first == "(model) input", verdict
     assert verdict.report["first_wrong"]["ranks"] == [1], verdict
+
+
+@pytest.mark.parametrize("kind", ["mask", "unit", "slow"])
+def test_weights_that_a_program_changes_after_the_step_are_held_against_the_references(first_verdict, kind):
+    verdict = first_verdict("after_step", kind, measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "in either run" in verdict.text, verdict
+    for mistake in ("rank", "all"):
+        verdict = first_verdict("after_step", kind, mistake=mistake, measured=True)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert verdict.first.split()[0] == "2.weight", verdict
+
+
+def test_weights_that_a_program_changes_after_the_step_are_no_pass_without_measured_tolerances(first_verdict):
+    verdict = first_verdict("after_step", "unit", mistake="all")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert "tolerances of `ttrace estimate-tolerance` hold one against the other" in verdict.text, verdict
+
+
+def test_weights_that_are_not_put_back_where_they_were_are_named(first_verdict):
+    verdict = first_verdict("after_step", "sharpness", mistake="back")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first.endswith("param_after"), verdict
+
+
+def test_an_average_that_one_rank_forgets_to_update_is_named(first_verdict):
+    verdict = first_verdict("buffers", "averages", mistake="second-on-rank-1")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first.startswith("Sequential1."), verdict
 
 
 def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict):

@@ -217,11 +217,18 @@ class Gradients:
 
         return hook
 
+    def _is_of_another(self, chunk: Chunk) -> bool:
+        """Whether `chunk` is part of a model that is in its backward, and gets the gradient there."""
+        others = self._collector.clock.chunks.values()
+        return any(other.in_backward is not None and id(chunk.base) in other.names for other in others)
+
     def _parameter_arrived(
         self, chunk: Chunk, parameter: torch.Tensor, names: list[str], in_portions: bool, gradient: torch.Tensor | None
     ) -> None:
         microbatch = chunk.in_backward
         if gradient is None or not self._collector.is_recorded():
+            return
+        if microbatch is None and self._is_of_another(chunk):
             return
         if microbatch is None or not microbatch.recorded:
             self._collector.warn(f"not traceable: a gradient of '{names[0]}' that belongs to no micro-batch")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_module_registration_hook
-from torch.nn.utils import stateless
+from torch.nn.utils import parametrize, stateless
 
 from . import adapters, patches
 from .adapters import Adapter
@@ -45,6 +45,7 @@ class Modules:
         # What forward pre-hooks may still change, until the module that uses it is called: id of a parameter -> what
         # is to be recorded, under each of its names.
         self._unread: dict[int, list[TrainedParameter]] = {}
+        self._in_registration = False  # of a parametrization, which PyTorch tries once
         self._in_functional_call = False  # begun inside a transform of torch.func: parameters are others for its time
         self.stack = CallStack()
 
@@ -68,6 +69,8 @@ class Modules:
         patches.replace(torch.nn.Module, "_call_impl", _call_impl)
         patches.keep(register_module_module_registration_hook(self._count_registration))
         patches.replace(stateless, "_functional_call", self._wrap_functional_call(stateless._functional_call))
+        registration = parametrize.ParametrizationList
+        patches.replace(registration, "__init__", self._wrap_registration(registration.__init__))
         adapters.observe_framework_calls(observe)
 
     def _wrap_functional_call(self, functional_call: Callable) -> Callable:
@@ -81,6 +84,20 @@ class Modules:
                 return functional_call(module, *args, **kwargs)
             finally:
                 self._in_functional_call = False
+
+        return patched
+
+    def _wrap_registration(self, register: Callable) -> Callable:
+        """PyTorch calls a parametrization once where it is registered, to look at the shape of what it makes: no call
+        of a model, and none that a backward follows."""
+
+        @functools.wraps(register)
+        def patched(*args: Any, **kwargs: Any) -> None:
+            before, self._in_registration = self._in_registration, True
+            try:
+                register(*args, **kwargs)
+            finally:
+                self._in_registration = before
 
         return patched
 
@@ -198,7 +215,7 @@ class Modules:
 
     def _outermost_call(self, module: torch.nn.Module) -> Frame | None:
         collector, clock = self._collector, self._collector.clock
-        if adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
+        if self._in_registration or adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
             return None
         in_grad_mode, has_parameters = torch.is_grad_enabled(), next(module.parameters(), None) is not None
         if not collector.threads.trains():

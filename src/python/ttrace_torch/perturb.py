@@ -53,7 +53,9 @@ class Perturbation:
     def _check(self) -> None:
         """At the end of an iteration."""
         clock = self._collector.clock
-        first = next((chunk for chunk in clock.chunks.values() if chunk.number == 0), None)
+        # The program's first, or what was called of it before (rehearsals.py) and is now a part of it.
+        holders = [chunk for chunk in clock.chunks.values() if chunk.holds_first and chunk.microbatches]
+        first = holders[-1] if holders else None
         if first is None or self._collector.open().require_axes("--perturb").coordinate("pp") != 0:
             return
         if any(microbatch.perturbed is None for microbatch in first.microbatches):

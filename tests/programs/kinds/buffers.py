@@ -66,17 +66,21 @@ layers = {
     "sums": [Quantizer()],
     "table": [Positions()],
     "average": [],
+    "averages": [],
     "eval-norm": [nn.BatchNorm1d(32).eval()],
 }
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), *layers[kind], nn.Linear(32, 4))
 if kind == "eval-norm":
     model[2].train(False)
-average = copy.deepcopy(model).requires_grad_(False) if kind == "average" else None
+count = {"average": 1, "averages": 2}.get(kind, 0)
+averages = [copy.deepcopy(model).requires_grad_(False) for _ in range(count)]
 net, optimizer = ddp(model), torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(2):
     x, labels = torch.randn(8, 16), torch.randint(4, (8,))
     step(optimizer, scaled(nn.functional.cross_entropy(net(own(x)), own(labels))))
-    if average is not None and MISTAKE != "forgotten":
+    for number, average in enumerate(averages if MISTAKE != "forgotten" else []):
+        if MISTAKE == "second-on-rank-1" and RANK == number == 1:
+            continue
         decay = 0.5 if MISTAKE == "decay" or (MISTAKE == "decay-of-rank-1" and RANK == 1) else 0.9
         for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
             mean.lerp_(parameter.detach(), 1 - decay)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "judge/judge.h"
 #include "support/reports.h"
 
 using namespace ttrace;
@@ -55,6 +56,15 @@ TEST_CASE("what was wrong in the wake of a root is found, in its place in the or
   const Report first = report_with({"a", "b", "c"}, {"b"});
   CHECK(standings_after(first, report_with({"a", "b", "c"}, {"a", "b", "c"})) ==
         Texts{"found a", "confirmed b", "found c"});
+}
+
+TEST_CASE("what the program gives its model stays a root where right values after it make it a question") {
+  const Report first = report_with({"(model)", "b", "loss"}, {"(model)"});
+  Report second = report_with({"(model)", "loss"}, {"loss"});
+  second.findings[0].verdict = Verdict::kUntrusted;
+  second.findings[0].reason = Reason::kGuessedPlacement;
+  recount(second);
+  CHECK(standings_after(first, second) == Texts{"confirmed (model)", "found loss"});
 }
 
 TEST_CASE("where nothing is wrong by itself all roots have moved") {

@@ -1,0 +1,180 @@
+#include "judge/scaled_back.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/describe.h"
+#include "base/logical_tensor.h"
+
+namespace ttrace {
+namespace {
+
+// What a factor may be away from a whole number, where its tolerance allows more.
+constexpr double kMostOff = 1e-3;
+
+// True for one number that is another one than the reference's, and nothing else is wrong with it.
+bool is_other_number(const Finding& finding) {
+  return finding.verdict == Verdict::kFail && finding.reason == Reason::kExceedsTolerance && finding.floating &&
+         finding.difference && finding.allowed && finding.difference->elements == 1 &&
+         finding.difference->replica_ranks.empty();
+}
+
+// The whole number, or one over it, that the number is the reference's times, within its tolerance; none where it is no
+// such multiple.
+std::optional<double> whole_factor(const Finding& finding) {
+  const double factor = finding.difference->uniform_factor();
+  if (!(factor > 0) || !std::isfinite(factor)) return std::nullopt;
+  const double whole = std::round(std::max(factor, 1 / factor));
+  const double nearest = factor > 1 ? whole : 1 / whole;
+  const bool is_near = whole > 1 && std::abs(factor / nearest - 1) <= std::min(*finding.allowed, kMostOff);
+  return is_near ? std::optional(nearest) : std::nullopt;
+}
+
+bool is_gradient(Kind kind) {
+  return kind == Kind::kParamGrad || kind == Kind::kGradOutput || kind == Kind::kGradInput;
+}
+
+struct Batch {
+  std::map<TensorId, Finding*> numbers, gradients;  // by the identity of the output: what a module returned, and its
+  bool others_are_right = true;                     // gradients, and the losses
+  bool has_right_gradients = false;
+};
+
+using Batches = std::map<std::pair<std::int32_t, std::int32_t>, Batch>;
+
+Batches find_batches(std::vector<Finding>& findings) {
+  Batches batches;
+  for (Finding& finding : findings) {
+    if (finding.id.microbatch < 0) continue;
+    Batch& batch = batches[{finding.id.iteration, finding.id.microbatch}];
+    const Kind kind = finding.id.kind;
+    if (kind == Kind::kOutput && is_other_number(finding)) {
+      batch.numbers[finding.id] = &finding;
+    } else if (kind == Kind::kGradOutput && is_other_number(finding)) {
+      batch.gradients[finding.id.with_kind(Kind::kOutput)] = &finding;
+    } else if (is_gradient(kind) || is_loss(finding.id)) {
+      batch.others_are_right = batch.others_are_right && !is_wrong(finding);
+      batch.has_right_gradients |= kind == Kind::kParamGrad && finding.verdict == Verdict::kPass;
+    }
+  }
+  return batches;
+}
+
+// What is known of the gradients of a micro-batch.
+struct InnerGradients {
+  std::vector<std::pair<Finding*, Finding>> unscaled;  // of activations, and what is said of them unscaled
+  bool are_all = true;                                 // the activations', and nothing else of it is wrong
+};
+
+// What is known of the gradients of an iteration's parameters.
+struct ParameterGradients {
+  bool are_right = true, are_there = false;
+};
+
+// Returns what is said of a gradient that fails where the loss scale is left out: the verdict on what was recorded.
+std::optional<Finding> judge_unscaled(const Finding& finding, const TensorPair& pair, const ToleranceFile* tolerance) {
+  const double scale = pair.candidate->scale;
+  if (finding.verdict != Verdict::kFail || finding.reason != Reason::kExceedsTolerance || !finding.difference ||
+      scale == 1 || std::abs(finding.difference->uniform_factor() * scale - 1) > kMostOff) {
+    return std::nullopt;
+  }
+  LogicalTensor recorded = *pair.candidate;
+  recorded.scale = 1;
+  const TensorPair unscaled{pair.reference, &recorded};
+  CompareOptions options;
+  options.checksums = false;  // they were verified when the pair was compared first
+  Finding judged = judge(unscaled, compare(std::span(&unscaled, 1), options).at(0), tolerance);
+  if (judged.verdict != Verdict::kPass) return std::nullopt;
+  judged.order = finding.order;
+  judged.cycle = finding.cycle;
+  return judged;
+}
+
+void pass(Finding& finding) {
+  finding.verdict = Verdict::kPass;
+  finding.reason = Reason::kNone;
+  finding.message.clear();
+}
+
+}  // namespace
+
+void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes) {
+  std::int64_t passed = 0;
+  std::string first;
+  for (auto& [id, batch] : find_batches(findings)) {
+    if (!batch.others_are_right || !batch.has_right_gradients) continue;
+    std::map<Finding*, double> factors;  // of all numbers whose gradient has the inverse one
+    bool all_cancel = batch.numbers.size() == batch.gradients.size();
+    for (const auto& [output, number] : batch.numbers) {
+      const auto gradient = batch.gradients.find(output);
+      const std::optional<double> factor = whole_factor(*number);
+      all_cancel = all_cancel && factor && gradient != batch.gradients.end() &&
+                   std::abs(whole_factor(*gradient->second).value_or(0) * *factor - 1) < 1e-9;
+      if (all_cancel) factors[number] = *factor;
+    }
+    if (!all_cancel) continue;
+    for (const auto& [number, factor] : factors) {
+      if (passed++ == 0) first = fmt::format("{}: {:.4g} times", to_string(number->id), factor);
+      pass(*batch.gradients.at(number->id));
+      pass(*number);
+    }
+  }
+  if (passed == 0) return;
+  notes.push_back(
+      fmt::format("{} of the numbers that the model returns, the first {} the reference's: its gradient is the inverse "
+                  "multiple, and all others of the micro-batch are the reference's, so the program multiplies it by the "
+                  "rest before backward(); compared with these factors",
+                  passed, first));
+}
+
+void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
+                          std::vector<Finding>& findings, std::vector<std::string>& notes) {
+  std::map<TensorId, const TensorPair*> pairs_by_id;
+  for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
+  std::map<std::pair<std::int32_t, std::int32_t>, InnerGradients> batches;
+  std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
+  for (Finding& finding : findings) {
+    if (finding.id.microbatch < 0 || finding.reason == Reason::kAllZero) continue;
+    if (finding.id.kind == Kind::kParamGrad) {
+      ParameterGradients& gradients = iterations[finding.id.iteration];
+      gradients.are_right = gradients.are_right && !is_wrong(finding);
+      gradients.are_there |= finding.verdict == Verdict::kPass;
+    }
+    InnerGradients& batch = batches[{finding.id.iteration, finding.id.microbatch}];
+    const bool is_of_activation = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
+    if (is_of_activation) {
+      const auto pair = pairs_by_id.find(finding.id);
+      if (!batch.are_all || pair == pairs_by_id.end()) continue;
+      std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
+      batch.are_all = unscaled.has_value();
+      if (unscaled) batch.unscaled.emplace_back(&finding, *std::move(unscaled));
+    } else {
+      batch.are_all = batch.are_all && !is_wrong(finding);
+    }
+  }
+  std::int64_t passed = 0;
+  std::string first;
+  for (auto& [id, batch] : batches) {
+    const ParameterGradients& parameters = iterations[id.first];
+    if (!batch.are_all || !parameters.are_right || !parameters.are_there) continue;
+    for (auto& [finding, unscaled] : batch.unscaled) {
+      if (passed++ == 0) first = to_string(finding->id);
+      *finding = std::move(unscaled);
+    }
+  }
+  if (passed == 0) return;
+  notes.push_back(
+      fmt::format("{} gradients of activations, the first {}, are the reference's without the loss scale, and those of the "
+                  "iteration's parameters with it: they are of an inner autograd.grad, as for a gradient "
+                  "penalty, and were compared without it",
+                  passed, first));
+}
+
+}  // namespace ttrace

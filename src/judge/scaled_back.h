@@ -1,0 +1,29 @@
+// Tells numbers and gradients that have another factor than the loss scale says, and are right by what is beside them: a
+// loss that a program multiplies after its model has returned it, as trainers do that average tokens over ranks, and the
+// gradients of an inner `autograd.grad`, which are none of the loss.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/finding.h"
+#include "judge/judge.h"
+
+namespace ttrace {
+
+// Lets a single number that a module returns, and the gradient that comes back to it, pass where one is the reference's
+// times a whole number, or one over it, and the other the reference's divided by that, each within its tolerance; where
+// all other gradients of the micro-batch are the reference's, and so is what `backward()` was called on. By the chain
+// rule the program multiplies the number by what it lacks. Says so in `notes`.
+void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes);
+
+// Lets the gradients of a micro-batch's activations pass where all of them are what was recorded of the reference's,
+// without the loss scale, and those of the iteration's parameters are right with it. In one backward these are made of
+// those: so they are of an inner `autograd.grad`, which begins at other numbers than the loss, and the parameters' are of
+// the backward through it, as of a gradient penalty.
+// They are compared again without it, and judged by `tolerance`.
+void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
+                          std::vector<Finding>& findings, std::vector<std::string>& notes);
+
+}  // namespace ttrace
