@@ -20,6 +20,7 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/outcome.h"
+#include "diagnose/configurations.h"
 #include "diagnose/root_causes.h"
 #include "diagnose/sources.h"
 #include "distribute/comparison.h"
@@ -44,6 +45,7 @@
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
 #include "workflow/resumed.h"
+#include "workflow/surroundings.h"
 #include "workflow/translated.h"
 
 namespace ttrace {
@@ -273,8 +275,12 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
 std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& report) {
   const Trace& trace = *loaded.candidate.trace;
   Alignment& candidate = loaded.compared_candidate();
-  auto follows_from = add_root_causes(
-      report, {loaded.compared_reference(), candidate, trace.mesh, loaded.annotations.tied, loaded.is_rewritten()});
+  const ConfiguredOtherwise configured =
+      compare_configurations(loaded.compared_reference(), *loaded.reference.trace, candidate, trace);
+  report.explanation.configured = group_by_attribute(configured);
+  report.runs.surroundings = compare_surroundings(*loaded.reference.trace, trace);
+  auto follows_from = add_root_causes(report, {loaded.compared_reference(), candidate, trace.mesh,
+                                               loaded.annotations.tied, loaded.is_rewritten(), &configured});
   add_sources(report, candidate, trace);
   return follows_from;
 }
