@@ -35,6 +35,7 @@ _VARIABLES = re.compile(
     r"|TORCH_BLAS_PREFER_[A-Z0-9_]+"
 )
 _MOST_LETTERS = 80
+_LARGEST_SEED = 2**32  # that people set, and NumPy takes; one that PyTorch draws has 64 bits
 
 
 def surroundings(device: str, autocast: torch.dtype | None) -> dict[str, str]:
@@ -58,7 +59,7 @@ def _settings(device: str) -> dict[str, str]:
     ask = {
         "device": lambda: torch.cuda.get_device_name() if device == "cuda" else device,
         "CUDA": lambda: torch.version.cuda or "none",
-        "seed of torch": torch.initial_seed,
+        "seed of torch": _seed,
         "default dtype": torch.get_default_dtype,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
         "float32 matmul precision": torch.get_float32_matmul_precision,
@@ -78,6 +79,11 @@ def _settings(device: str) -> dict[str, str]:
         }
     found = {name: _answer(question) for name, question in ask.items()}
     return {name: text for name, text in found.items() if text is not None}
+
+
+def _seed() -> str:
+    seed = torch.initial_seed()
+    return str(seed) if seed < _LARGEST_SEED else "drawn"
 
 
 def _answer(question: Any) -> str | None:
