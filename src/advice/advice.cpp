@@ -14,7 +14,8 @@ using Case = std::optional<Step> (*)(const Report&, const Situation&);
 
 // The cases of a candidate that differs, in the order in which they are tried. What is lacking comes first; a closer
 // look is the next command where no lack names one.
-constexpr std::array<Case, 3> kLacks = {lacks_annotations, lacks_order_of_microbatches, lacks_tolerances};
+constexpr std::array<Case, 4> kLacks = {lacks_correspondence, lacks_annotations, lacks_order_of_microbatches,
+                                        lacks_tolerances};
 constexpr std::array<Case, 2> kCloserLooks = {second_run, report_page};
 
 // Returns the step of the first case that applies; an empty one where none does.

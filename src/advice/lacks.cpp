@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "advice/cases.h"
@@ -54,7 +56,29 @@ std::string describe_beyond(const Report& report, const std::optional<BeyondDefa
                      to_string(first.id), first.difference->rel_err(), beyond->allowed);
 }
 
+std::set<std::string> names_of(const Alignment& alignment) {
+  std::set<std::string> names;
+  for (const auto& [id, tensor] : alignment.tensors) names.insert(id.name);
+  return names;
+}
+
 }  // namespace
+
+std::optional<Step> lacks_correspondence(const Report& report, const Situation& situation) {
+  if (!situation.correspondence.empty()) return std::nullopt;
+  const std::set<std::string> of_reference = names_of(situation.reference.alignment),
+                              of_candidate = names_of(situation.candidate.alignment);
+  const auto is_common = [&](const std::string& name) { return of_candidate.contains(name); };
+  const auto common = static_cast<std::size_t>(std::ranges::count_if(of_reference, is_common));
+  // A module that is missing, or one more, leaves most names of the other.
+  if (of_candidate.empty() || 2 * common >= std::min(of_reference.size(), of_candidate.size())) return std::nullopt;
+  return Step{fmt::format("{} of the reference's {} names are among the candidate's {}: they are two programs, or name "
+                          "their modules otherwise; `ttrace annotate` drafts a correspondence where both implement one "
+                          "model, a file for --correspondence",
+                          common, of_reference.size(), of_candidate.size()),
+              fmt::format("ttrace annotate {} --reference {} -o correspondence.yaml", shell_word(report.runs.candidate),
+                          shell_word(report.runs.reference))};
+}
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {
   if (situation.is_mapping_known) return std::nullopt;

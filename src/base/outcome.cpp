@@ -57,6 +57,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kMeanOfMeans, "mean-of-means",
      "is a loss, or the gradient of one, that is the mean of ranks' means, of which some hold more elements, or labels "
      "that count, than others"},
+    {Cause::kConfiguredOtherwise, "configured-otherwise",
+     "is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)"},
 });
 static_assert(has_every_enumerator<kCauseWords>());
 
@@ -137,8 +139,9 @@ RunVerdict Report::verdict() const {
   const bool wrong = totals.counts.fail > 0 || failed || (lacks_tensors && !lacks_ranks) || lacks_tolerance() ||
                      (strict && totals.counts.untrusted > in_question);
   if (wrong) return RunVerdict::kDifferent;
+  const bool is_not_strict = totals.counts.not_seen > 0 || !explanation.configured.empty();
   const bool open = lacks_ranks || in_question > 0 || totals.counts.pass == 0 || lacks_proof() ||
-                    !unseen_kinds().empty() || (strict && totals.counts.not_seen > 0) || runs.failed.has_value();
+                    !unseen_kinds().empty() || (strict && is_not_strict) || runs.failed.has_value();
   return open ? RunVerdict::kCouldNotLook : RunVerdict::kSame;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/configuration.h"
 #include "base/finding.h"
 #include "base/mapping.h"
 #include "base/module_source.h"
@@ -64,6 +65,7 @@ enum class Cause : std::uint8_t {
   kOtherInitialisation,
   kOptimizerStep,
   kMeanOfMeans,
+  kConfiguredOtherwise,
 };
 std::string_view name_of(Cause cause);
 Vocabulary<Cause> vocabulary_of(Cause);
@@ -164,6 +166,8 @@ struct Runs {
   std::optional<std::string> sketched;
   // One sentence that says how the candidate's job failed, after it had recorded all that it was to. None: it did not.
   std::optional<std::string> failed;
+  // What surrounds the candidate's computation otherwise than the reference's, as far as both traces say it.
+  std::vector<OtherSurrounding> surroundings;
 };
 
 // Says how much was looked at. compared + missing + not seen + waived = tensors of either side + findings about ranks.
@@ -208,6 +212,8 @@ struct Explanation {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::vector<Question> questions;                  // one for each reason (`is_in_question`)
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
+  // Attributes of modules that are configured otherwise than in the reference (diagnose/configurations.h).
+  std::vector<OtherAttribute> configured;
 };
 
 // Says what the user may do next (src/advice).
@@ -233,7 +239,8 @@ struct Report {
   // Else `could-not-look` where that leaves the question open: ranks are missing or unfinished, something is in question,
   // nothing passed, too little was proved (no floating-point tensor at all, or a kind of `unproved_kinds`, a loss is not
   // finite, a family's gradients are zero, an optimizer took no step), of a kind of tensors that were not seen nothing
-  // passed, the check is strict and something was not seen, or the job failed afterwards. Else `same`.
+  // passed, the check is strict and something was not seen or a module is configured otherwise, or the job failed
+  // afterwards. Else `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
   // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.

@@ -72,6 +72,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/configuration.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/mesh.h"
@@ -299,6 +300,7 @@ struct RankTrace {
   std::shared_ptr<const ModuleSources> sources;  // null: it says nothing of them
   std::int64_t rehearsed = 0;                    // how many recorded tensors of rehearsals were left out
   bool job_failed = false;                       // after all was recorded: `complete` was taken back
+  std::shared_ptr<const ModuleConfigurations> configurations = nullptr;  // null: it says nothing of them
 
   bool is_whole() const { return complete || job_failed; }
   const std::byte* bytes_of(const Entry& entry) const {  // its elements; throws RecordedAsSketch

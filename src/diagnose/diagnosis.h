@@ -10,6 +10,7 @@
 #include "base/finding.h"
 #include "base/mesh.h"
 #include "base/outcome.h"
+#include "diagnose/configurations.h"
 
 namespace ttrace {
 
@@ -31,6 +32,7 @@ struct Evidence {
   Mesh mesh;                          // the candidate's
   const std::vector<TiedRule>& tied;  // declared in the annotations
   bool rewritten = false;             // the candidate's modules were given the reference's values (see dataflow.h)
+  const ConfiguredOtherwise* configured = nullptr;  // null: nothing is known of how modules are configured
 };
 
 // Diagnoses one finding that is `fail` or `missing`; nothing where no hypothesis explains it. `made_here` is that of

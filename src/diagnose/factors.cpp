@@ -298,20 +298,48 @@ std::optional<Diagnosis> rank_factor(const Suspect& suspect) {
   return explain_by_factors(suspect, holders, sources, added_biases(suspect));
 }
 
+namespace {
+
+struct Format {
+  std::string_view name;
+  int bits;  // of the mantissa, without the leading one
+};
+constexpr auto kFormats =
+    std::to_array<Format>({{"float8 e5m2", 2}, {"float8 e4m3", 3}, {"bfloat16", 7}, {"float16", 10}});
+
+double rounded_to(double value, int bits) {
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits + 1)), exponent - bits - 1);
+}
+
+// Names the format with so few bits. Values that lie near powers of two are the same in several: the widest that makes
+// them of the reference's is then as likely as the others.
+std::string describe_format(const Suspect& suspect, const Format& narrowest) {
+  const Format* widest = &narrowest;
+  for (const Format& format : kFormats) {
+    if (format.bits <= widest->bits) continue;
+    const bool is_made_by_it =
+        std::equal(suspect.reference_values.begin(), suspect.reference_values.end(), suspect.candidate_values.begin(),
+                   [&](double reference, double candidate) { return rounded_to(reference, format.bits) == candidate; });
+    if (is_made_by_it) widest = &format;
+  }
+  return widest == &narrowest ? std::string(narrowest.name) : fmt::format("{}, or narrower", widest->name);
+}
+
+}  // namespace
+
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect) {
-  struct Format {
-    std::string_view name;
-    int bits;  // of the mantissa, without the leading one
-  };
   const int candidate_bits = most_mantissa_bits(suspect.candidate_values);
   const int reference_bits = most_mantissa_bits(suspect.reference_values);
-  for (const Format& format : {Format{"float8 e5m2", 2}, {"float8 e4m3", 3}, {"bfloat16", 7}, {"float16", 10}}) {
+  for (const Format& format : kFormats) {
     if (candidate_bits > format.bits) continue;
     // Rounding moves each element by half a unit at most.
     if (reference_bits <= format.bits || suspect.error > std::ldexp(1, -candidate_bits)) return std::nullopt;
-    return Diagnosis{Cause::kCoarserPrecision, suspect.error,
-                     fmt::format("every element has {} mantissa bits or fewer ({}); the reference's have up to {}",
-                                 candidate_bits, format.name, reference_bits)};
+    return Diagnosis{
+        Cause::kCoarserPrecision, suspect.error,
+        fmt::format("every element has {} mantissa bit{} or fewer ({}); the reference's have up to {}", candidate_bits,
+                    candidate_bits == 1 ? "" : "s", describe_format(suspect, format), reference_bits)};
   }
   return std::nullopt;
 }

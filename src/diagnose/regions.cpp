@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "diagnose/hypothesis.h"
 #include "diagnose/slices.h"
@@ -106,6 +109,19 @@ std::string describe_ranges(const std::vector<std::int64_t>& indices) {
   return text;
 }
 
+// A rank has several parts where it computed the tensor in several calls, or holds stripes of it.
+std::string describe_parts(const Suspect& suspect, const std::vector<std::int64_t>& wrong) {
+  std::set<std::int32_t> ranks, all;
+  for (const std::int64_t i : wrong) ranks.insert(suspect.parts[static_cast<std::size_t>(i)].rank);
+  for (const LocalTensor& part : suspect.parts) all.insert(part.rank);
+  const std::string counted = fmt::format("{} of {} parts", wrong.size(), suspect.parts.size());
+  if (all.size() == suspect.parts.size()) {
+    return fmt::format("wrong in the part of rank {} only ({}), right elsewhere", fmt::join(ranks, ", "), counted);
+  }
+  return fmt::format("wrong in {} only, those of rank{} {}, right elsewhere", counted, ranks.size() == 1 ? "" : "s",
+                     fmt::join(ranks, ", "));
+}
+
 }  // namespace
 
 std::optional<Diagnosis> region(const Suspect& suspect) {
@@ -118,12 +134,8 @@ std::optional<Diagnosis> region(const Suspect& suspect) {
     best = found;
     least_share = wrong->share;
   };
-  consider(find_wrong_parts(errors_by_rank(suspect), suspect.bound), [&](const WrongParts& wrong) {
-    std::vector<std::int32_t> ranks;
-    for (const std::int64_t i : wrong.parts) ranks.push_back(suspect.parts[static_cast<std::size_t>(i)].rank);
-    return fmt::format("wrong in the part of rank {} only ({} of {} parts), right elsewhere", fmt::join(ranks, ", "),
-                       ranks.size(), suspect.parts.size());
-  });
+  consider(find_wrong_parts(errors_by_rank(suspect), suspect.bound),
+           [&](const WrongParts& wrong) { return describe_parts(suspect, wrong.parts); });
   for (std::size_t dim = 0; dim < suspect.reference.shape.size(); ++dim) {
     consider(find_wrong_parts(errors_along(suspect, dim), suspect.bound), [&](const WrongParts& wrong) {
       return fmt::format("{} at {} of dimension {} only ({} of {}), right elsewhere",

@@ -11,6 +11,7 @@
 #include "align/passed_on.h"
 #include "base/describe.h"
 #include "base/tensor_name.h"
+#include "diagnose/configurations.h"
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
 #include "diagnose/loss_scales.h"
@@ -235,6 +236,26 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
   return diagnoses;
 }
 
+// Says of roots whose module is configured otherwise how it is. A hypothesis about the error that holds says more, and
+// stands first.
+void add_configurations(const Report& report, const Evidence& evidence,
+                        std::vector<std::optional<Diagnosis>>& diagnoses) {
+  if (evidence.configured == nullptr) return;
+  for (std::size_t i = 0; i < diagnoses.size(); ++i) {
+    const Finding& finding = report.findings[report.explanation.roots[i].finding];
+    const std::string others = configured_otherwise(finding.id, *evidence.configured);
+    if (others.empty() || finding.verdict == Verdict::kMissing || is_of_step(finding)) continue;
+    std::string what = "its module is configured otherwise: " + others;
+    const bool is_open = !diagnoses[i] || diagnoses[i]->cause == Cause::kRegion;
+    diagnoses[i] = is_open ? Diagnosis{Cause::kConfiguredOtherwise, 0, std::move(what)}
+                           : Diagnosis{diagnoses[i]->cause,
+                                       diagnoses[i]->residual,
+                                       fmt::format("{}; {}", diagnoses[i]->what, what),
+                                       {},
+                                       diagnoses[i]->placement};
+  }
+}
+
 // Joins roots of one kind and pass that have the same diagnosis to the first of them.
 void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses) {
   std::map<std::tuple<Kind, Pass, Cause, std::string>, std::size_t> first;
@@ -318,6 +339,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
     cause.explained += static_cast<std::int64_t>(root.explained.size());
   }
   std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
+  add_configurations(report, evidence, diagnoses);
   join_alike(report, diagnoses);
   choose_examined(report);
   for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {

@@ -277,6 +277,50 @@ std::string matmul_precision_of(const std::string& provenance) {
   return json.is_object() ? string_or_empty(json, "matmul_precision") : std::string();
 }
 
+// Objects that many modules have are short in a file, and long where each of those gets a copy.
+constexpr std::size_t kMostCopiedAttributes = 100'000;
+
+std::shared_ptr<const ModuleConfigurations> parse_configurations(const std::string& provenance,
+                                                                 std::string_view where) try {
+  if (provenance.find("\"configurations\"") == provenance.npos) return nullptr;  // of a recorder that knows none
+  const Json json = value_or_null(Json::parse(provenance), "configurations");
+  if (json.is_null()) return nullptr;
+  const auto objects = json.at("objects").get<std::vector<std::map<std::string, std::string>>>();
+  std::vector<std::shared_ptr<const ModuleConfiguration>> values;
+  std::size_t copied = 0;
+  for (const Json& item : json.at("values").get<std::vector<Json>>()) {
+    ModuleConfiguration value{item.at("class").get<std::string>(),
+                              item.at("attributes").get<std::map<std::string, std::string>>()};
+    for (const auto& [name, place] : item.value("objects", std::map<std::string, std::size_t>())) {
+      copied += objects.at(place).size();
+      if (copied > kMostCopiedAttributes) return nullptr;
+      for (const auto& [attribute, text] : objects.at(place)) value.attributes[name + "." + attribute] = text;
+    }
+    values.push_back(std::make_shared<ModuleConfiguration>(std::move(value)));
+  }
+  ModuleConfigurations configurations;
+  for (const Json& chunk : json.at("modules").get<std::vector<Json>>()) {
+    auto& modules = configurations.chunks.emplace_back();
+    for (const auto& [module, place] : chunk.get<std::map<std::string, std::size_t>>()) {
+      modules[module] = values.at(place);
+    }
+  }
+  return std::make_shared<ModuleConfigurations>(std::move(configurations));
+} catch (const std::exception&) {  // of JSON that is none, or of a place that is none
+  throw InputError(fmt::format(
+      "{}: its provenance has 'configurations' that are none; expected what `ttrace collect` writes", where));
+}
+
+std::map<std::string, std::string> parse_surroundings(const std::string& provenance) {
+  std::map<std::string, std::string> surroundings;
+  const Json json = value_or_null(Json::parse(provenance), "surroundings");
+  if (!json.is_object()) return surroundings;
+  for (const auto& item : json.items()) {
+    if (item.value().is_string()) surroundings[item.key()] = item.value().get<std::string>();
+  }
+  return surroundings;
+}
+
 Provenance parse_provenance(std::string text, std::string_view where) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw InputError(fmt::format("{}: its provenance is no JSON object; expected one", where));

@@ -1,6 +1,7 @@
 // Parses the JSON text that a rank file holds as `provenance`.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -41,5 +42,13 @@ Rehearsals parse_rehearsals(const std::string& provenance, std::string_view wher
 // Returns what the rank says of where its modules are: `sources`, whose grammar is in base/module_source.h; null
 // where it says nothing. Throws InputError where it is malformed.
 std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where);
+
+// Returns what the rank says of how its modules are configured: `configurations`, whose grammar is in
+// base/configuration.h; null where it says nothing, or too much. Throws InputError where it is something else.
+std::shared_ptr<const ModuleConfigurations> parse_configurations(const std::string& provenance, std::string_view where);
+
+// Returns what the rank says of the surroundings of its computation: `surroundings`, an object of texts; empty where it
+// says nothing. What is no text is left out.
+std::map<std::string, std::string> parse_surroundings(const std::string& provenance);
 
 }  // namespace ttrace

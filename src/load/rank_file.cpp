@@ -100,6 +100,7 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.unstepped = parse_unstepped(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
+  rank.configurations = parse_configurations(run.provenance, path.string());
   leave_out(parse_rehearsals(run.provenance, path.string()), rank);
   return {run, std::move(rank)};
 }

@@ -29,6 +29,12 @@ struct IfAny {
 template <typename T>
 IfAny(std::optional<T>) -> IfAny<T>;
 
+// A list that is absent where it is empty.
+template <typename T>
+IfAny<std::vector<T>> if_some(const std::vector<T>& items) {
+  return {items.empty() ? std::nullopt : std::optional(items)};
+}
+
 // The name of the schema, with its version.
 struct Version {
   std::string text;
@@ -207,6 +213,25 @@ void describe(auto& object, const Root& root) {
   add_diagnosis(object, root.cause);
 }
 
+void describe(auto& object, const OtherAttribute& other) {
+  object.is("OtherAttribute",
+            "An attribute of modules that the candidate has configured otherwise than the reference.");
+  object.has("module", other.module, "the first of them");
+  object.has("modules", other.modules, "how many");
+  object.has("attribute", other.attribute, "behind a dot, that of an object which the module has");
+  object.has("reference", other.reference, "as Python writes it");
+  object.has("candidate", other.candidate, "as Python writes it");
+  object.has("ranks", other.ranks, "of the candidate that have it so; empty: all that have the module");
+}
+
+void describe(auto& object, const OtherSurrounding& other) {
+  object.is("OtherSurrounding",
+            "What surrounds the runs otherwise: a version, a setting, the environment, the command.");
+  object.has("what", other.what, "");
+  object.has("reference", other.reference, "empty: not there");
+  object.has("candidate", other.candidate, "empty: not there");
+}
+
 void describe(auto& object, const OpenQuestion& open) {
   object.is("Question", "What would have to be said before tensors that differ can be called wrong.");
   add_identity(object, open.id);
@@ -290,6 +315,10 @@ void describe(auto& object, const Report& report) {
   object.has("roots", roots_of(report), "wrong tensors that nothing wrong explains");
   object.has("questions", questions_of(report),
              "about tensors that differ where a placement was guessed, or by numbers of each rank's own");
+  object.has("configured_otherwise", if_some(report.explanation.configured),
+             "attributes of modules, where they may not differ as they do; absent: none");
+  object.has("surroundings", if_some(report.runs.surroundings),
+             "of the runs, as far as both traces say them, where they differ; absent: nowhere");
   object.has("wrong_in_second_run", report.explanation.wrong_in_second_run,
              "wrong tensors of a second run; null: there was none");
   object.has("optimizer_steps", IfAny{report.totals.steps}, "what was checked of them; absent: none recorded");

@@ -21,7 +21,8 @@ namespace {
 std::string short_number(const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "-"; }
 
 // A text has room for so much.
-constexpr std::size_t kMostRootsOfSummary = 3, kMostGroups = 8, kMostNotesOfSummary = 5, kMostKinds = 3;
+constexpr std::size_t kMostRootsOfSummary = 3, kMostGroups = 8, kMostNotesOfSummary = 5, kMostKinds = 3,
+                      kMostOthers = 4;
 constexpr std::size_t kFewFindings = 10;  // that are worth reading even where the check lacks something
 constexpr std::size_t kIndent = 2, kWidestModule = 56, kWidthOfNumbers = 29;
 
@@ -158,6 +159,29 @@ std::string describe_second_run(const Report& report, const TextStyle& style) {
       fmt::format("{} of {} wrong tensors are left{}", *report.explanation.wrong_in_second_run, wrong, nothing), style);
 }
 
+// Lists what is configured otherwise; a cause above may have said it of one module.
+std::string describe_configured(const Report& report, const TextStyle& style) {
+  const std::vector<OtherAttribute>& others = report.explanation.configured;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(others.size(), kMostOthers); ++i) {
+    const std::string more = others[i].modules > 1 ? fmt::format(", and {} more", others[i].modules - 1) : "";
+    text +=
+        paragraph("configured otherwise", fmt::format("{}{}: {}", others[i].module, more, text_of(others[i])), style);
+  }
+  if (others.size() > kMostOthers) text += fmt::format("  ... and {} more: --json\n", others.size() - kMostOthers);
+  return text;
+}
+
+// Lists what surrounds the runs otherwise, where that may be why they differ.
+std::string describe_surroundings(const Report& report, const TextStyle& style) {
+  const std::vector<OtherSurrounding>& others = report.runs.surroundings;
+  if (others.empty() || report.verdict() != RunVerdict::kDifferent) return "";
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < std::min(others.size(), kMostOthers); ++i) texts.push_back(text_of(others[i]));
+  if (others.size() > kMostOthers) texts.push_back(fmt::format("and {} more (--json)", others.size() - kMostOthers));
+  return paragraph("surroundings", fmt::format("{}", fmt::join(texts, "; ")), style);
+}
+
 std::string describe_root(const RootCause& root, bool is_first, const TextStyle& style) {
   const std::string standing = root.standing ? std::string(name_of(*root.standing)) : "";
   const std::string source = text_of(root.source);
@@ -276,6 +300,7 @@ std::string describe_open(const Report& report) {
   }
   if (report.totals.counts.pass == 0) return "nothing trusted was compared";
   if (report.runs.failed) return fmt::format("{}; nothing of it is wrong", *report.runs.failed);
+  if (report.totals.counts.not_seen == 0) return "modules are configured otherwise (--strict)";
   return fmt::format("{} tensors were not seen (--strict)", report.totals.counts.not_seen);
 }
 
@@ -293,8 +318,8 @@ std::string reservations(const Report& report) {
   if (!report.same()) return "";
   const auto& margin = report.proof.margin;
   return fmt::format(
-      "{}{}{}{}", report.runs.partial ? ", of what both traces hold" : "",
-      report.runs.sketched ? ", as far as sketches show" : "",
+      "{}{}{}{}{}", report.explanation.configured.empty() ? "" : ", with modules that are configured otherwise",
+      report.runs.partial ? ", of what both traces hold" : "", report.runs.sketched ? ", as far as sketches show" : "",
       report.proof.unmeasured ? ", within tolerances that were not measured" : "",
       margin ? fmt::format(", within tolerances of margin {} (default {})", *margin, kDefaultMargin) : "");
 }
@@ -425,7 +450,8 @@ std::string to_text(const Report& report, const TextOptions& options) {
   const std::size_t most_roots = options.findings ? report.explanation.roots.size() : kMostRootsOfSummary;
   const std::string head = verdict_of(report, style) + reserved + describe_first(report, style) +
                            describe_second_run(report, style) + describe_roots(report, most_roots, style) +
-                           describe_questions(report, style);
+                           describe_configured(report, style) + describe_questions(report, style) +
+                           describe_surroundings(report, style);
   std::string middle;
   const auto add = [&](const std::string& block) { middle += block.empty() ? "" : "\n" + block; };
   if (options.findings) {

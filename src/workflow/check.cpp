@@ -20,6 +20,7 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/outcome.h"
+#include "diagnose/configurations.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/root_causes.h"
 #include "diagnose/sources.h"
@@ -46,6 +47,7 @@
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
 #include "workflow/resumed.h"
+#include "workflow/surroundings.h"
 #include "workflow/translated.h"
 
 namespace ttrace {
@@ -300,8 +302,16 @@ Evidence evidence_of(LoadedRuns& loaded) {
 
 // Returns for each finding the one that it follows from.
 std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& report) {
-  auto follows_from = add_root_causes(report, evidence_of(loaded));
-  add_sources(report, loaded.compared_candidate(), *loaded.candidate.trace);
+  const Trace& trace = *loaded.candidate.trace;
+  Alignment& candidate = loaded.compared_candidate();
+  const ConfiguredOtherwise configured =
+      compare_configurations(loaded.compared_reference(), *loaded.reference.trace, candidate, trace);
+  report.explanation.configured = group_by_attribute(configured);
+  report.runs.surroundings = compare_surroundings(*loaded.reference.trace, trace);
+  Evidence evidence = evidence_of(loaded);
+  evidence.configured = &configured;
+  auto follows_from = add_root_causes(report, evidence);
+  add_sources(report, candidate, trace);
   return follows_from;
 }
 

@@ -126,12 +126,14 @@ def answers(verdict):
         ("parametrized",),
         ("token_mean",),
         ("penalty",),
+        ("configured",),
     ],
     ids="-".join,
 )
 def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
     verdict = first_verdict(*program)
     assert answers(verdict) == (SAME, "same"), verdict
+    assert "configured_otherwise" not in verdict.report, verdict
 
 
 @pytest.mark.parametrize(
@@ -150,6 +152,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
 def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_verdict, program, question):
     verdict = first_verdict(*program)
     assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    assert "configured_otherwise" not in verdict.report, verdict
     assert question in verdict.report["questions"][0]["sentence"], verdict
 
 
@@ -296,3 +299,28 @@ def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict
 )
 def test_what_is_wrong_first_is_named_where_nothing_says_that_ranks_are_data_parallel(first_verdict, mistake, first):
     assert first_verdict("samples_by_hand", mistake=mistake).first == first
+
+
+@pytest.mark.parametrize(
+    ("mistake", "first", "cause"),
+    [
+        ("eps", "0.norm output", "eps 0.01, reference 1e-05"),
+        ("scale-of-block", "0 output", "scale 0.7, reference 0.5"),
+        ("smoothing", "CrossEntropyLoss output", "label_smoothing 0.2, reference 0.1"),
+    ],
+)
+def test_a_module_that_is_configured_otherwise_is_the_cause(first_verdict, mistake, first, cause):
+    verdict = first_verdict("configured", mistake=mistake)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == first, verdict
+    assert f"its module is configured otherwise: {cause}" in verdict.report["first_wrong"]["sentence"], verdict
+
+
+def test_what_is_configured_otherwise_and_differs_in_no_tensor_is_a_remark(first_verdict):
+    verdict = first_verdict("configured", mistake="dropout")
+    assert answers(verdict) == (SAME, "same"), verdict
+    (other,) = verdict.report["configured_otherwise"]
+    facts = {"attribute": "p", "reference": "0.1", "candidate": "0.3", "module": "0.dropout", "modules": 3}
+    assert other.items() >= facts.items(), verdict
+    assert "same, with modules that are configured otherwise" in verdict.text, verdict
+    assert "configured otherwise: 0.dropout, and 2 more: p 0.3, reference 0.1" in verdict.text, verdict

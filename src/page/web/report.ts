@@ -125,6 +125,8 @@ export type Cause =
   // is a loss, or the gradient of one, that is the mean of ranks' means, of which some hold more elements, or labels
   // that count, than others
   | "mean-of-means"
+  // is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)
+  | "configured-otherwise"
 
 export type Standing =
   | "confirmed" // the module is wrong by itself
@@ -264,6 +266,23 @@ export interface Question {
   sentence: string; // what differs, what is not known, and what to write or to do
 }
 
+// An attribute of modules that the candidate has configured otherwise than the reference.
+export interface OtherAttribute {
+  module: string; // the first of them
+  modules: number; // how many
+  attribute: string; // behind a dot, that of an object which the module has
+  reference: string; // as Python writes it
+  candidate: string; // as Python writes it
+  ranks: number[]; // of the candidate that have it so; empty: all that have the module
+}
+
+// What surrounds the runs otherwise: a version, a setting, the environment, the command.
+export interface OtherSurrounding {
+  what: string;
+  reference: string; // empty: not there
+  candidate: string; // empty: not there
+}
+
 // What was checked of the optimizer's steps.
 export interface OptimizerSteps {
   parameters: number; // that have updates
@@ -332,6 +351,8 @@ export interface Report {
   root_cause: FirstWrong | null; // deprecated: the same as `first_wrong`, which is no root cause
   roots: Root[]; // wrong tensors that nothing wrong explains
   questions: Question[]; // about tensors that differ where a placement was guessed, or by numbers of each rank's own
+  configured_otherwise?: OtherAttribute[]; // attributes of modules, where they may not differ as they do; absent: none
+  surroundings?: OtherSurrounding[]; // of the runs, as far as both traces say them, where they differ; absent: nowhere
   wrong_in_second_run: number | null; // wrong tensors of a second run; null: there was none
   optimizer_steps?: OptimizerSteps; // what was checked of them; absent: none recorded
   findings: Finding[]; // all but pass, in order of execution

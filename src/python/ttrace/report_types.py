@@ -135,6 +135,8 @@ Cause = Literal[
     # is a loss, or the gradient of one, that is the mean of ranks' means, of which some hold more elements, or labels
     # that count, than others
     "mean-of-means",
+    # is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)
+    "configured-otherwise",
 ]
 
 Standing = Literal[
@@ -274,6 +276,27 @@ class Question:
 
 
 @dataclass(frozen=True)
+class OtherAttribute:
+    """An attribute of modules that the candidate has configured otherwise than the reference."""
+
+    module: str  # the first of them
+    modules: int  # how many
+    attribute: str  # behind a dot, that of an object which the module has
+    reference: str  # as Python writes it
+    candidate: str  # as Python writes it
+    ranks: tuple[int, ...]  # of the candidate that have it so; empty: all that have the module
+
+
+@dataclass(frozen=True)
+class OtherSurrounding:
+    """What surrounds the runs otherwise: a version, a setting, the environment, the command."""
+
+    what: str
+    reference: str  # empty: not there
+    candidate: str  # empty: not there
+
+
+@dataclass(frozen=True)
 class OptimizerSteps:
     """What was checked of the optimizer's steps."""
 
@@ -350,4 +373,8 @@ class Report:
     unmeasured: str | None = None  # of `-t default`: what the tolerances are; absent: measured, or none
     # of the tolerances, where it is another than that of `estimate-tolerance` by default; absent: it is not
     margin: float | None = None
+    # attributes of modules, where they may not differ as they do; absent: none
+    configured_otherwise: tuple[OtherAttribute, ...] | None = None
+    # of the runs, as far as both traces say them, where they differ; absent: nowhere
+    surroundings: tuple[OtherSurrounding, ...] | None = None
     optimizer_steps: OptimizerSteps | None = None  # what was checked of them; absent: none recorded

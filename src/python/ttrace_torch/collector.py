@@ -19,6 +19,7 @@ import torch
 from . import problems, processes
 from .clock import Chunk, Clock
 from .config import Config
+from .configurations import Configurations
 from .coordinates import rank_and_world_size
 from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
@@ -53,6 +54,7 @@ class Collector:
         self.optimizer_steps = OptimizerSteps()
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
+        self.configurations = Configurations()
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
@@ -126,9 +128,10 @@ class Collector:
             self.active, self._recorded_process = False, os.getppid()
         return not self.active
 
-    def begin_model(self, model: torch.nn.Module) -> None:
-        """Before `model`, a chunk's, is first called in an iteration."""
-        self.open().describe_model(model)
+    def begin_chunk(self, chunk: Chunk) -> None:
+        """Before `chunk` is first called in an iteration."""
+        self.configurations.saw(chunk)
+        self.open().describe_model(chunk.root)
         while self.on_first_model:
             self.on_first_model.pop(0)()
 
@@ -198,8 +201,15 @@ class Collector:
         file, self.file = self.file, None
         if file is None:
             return
-        steps, sources = self.optimizer_steps.as_document(), self.sources.as_document()
-        file.close(complete, self.seconds, self._not_seen.as_list(), self._rehearsals.as_document(), steps, sources)
+        file.close(
+            complete,
+            self.seconds,
+            self._not_seen.as_list(),
+            self._rehearsals.as_document(),
+            self.optimizer_steps.as_document(),
+            self.sources.as_document(),
+            self.configurations.as_document(),
+        )
         self.is_whole = complete
         if self.config.split:  # the next iteration's file says nothing of this one
             self.optimizer_steps.clear()

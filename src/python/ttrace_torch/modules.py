@@ -270,6 +270,8 @@ class Modules:
         name = type(module).__name__
         names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
         microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True)
+        chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
+        self._collector.configurations.saw_alone(chunk, module, names)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, names, None)
 
     def _outermost_call_of_part(self, module: torch.nn.Module, microbatch: Microbatch) -> Frame | None:
@@ -283,7 +285,7 @@ class Modules:
     def _begin_chunk(self, chunk: Chunk, recorded: bool) -> None:
         """Before the chunk's first call in this iteration."""
         collector = self._collector
-        collector.begin_model(chunk.root)
+        collector.begin_chunk(chunk)
         if not recorded:
             return
         for act in collector.on_first_call:

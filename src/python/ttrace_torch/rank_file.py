@@ -20,6 +20,7 @@ from .mesh_position import MeshPosition
 from .placements import Placements
 from .problems import CollectError
 from .processes import this_process
+from .surroundings import surroundings
 from .tensors import dtype_name, dtype_of, is_dtensor, traceable, view_as_it_is, view_of
 from .transfers import Transfers
 
@@ -41,6 +42,7 @@ class RankFile:
         self._asked_for_mesh = False
         self._device = ""
         self._matmul_precision = MATMUL_PRECISIONS[0]  # the coarsest so far
+        self._surroundings: dict[str, str] = {}
         self._parallelism: dict[str, Any] = {}  # what the frameworks say
         self._config = config
         self._transfers = Transfers()
@@ -86,6 +88,7 @@ class RankFile:
         if self.compute_dtype is not None:
             return
         self._device = next(model.parameters()).device.type
+        self._surroundings = surroundings(self._device, _autocast_dtype(self._device))
         self.compute_dtype = _compute_dtype(model, self._device)
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
 
@@ -94,6 +97,7 @@ class RankFile:
         dtype = None if self.compute_dtype is None else _autocast_dtype(self._device)
         if dtype is not None and torch.finfo(dtype).eps > torch.finfo(self.compute_dtype).eps:
             self.compute_dtype = dtype
+            self._surroundings["autocast"] = str(dtype)
             self._recorder.describe(dtype_name(dtype), self._provenance(0.0))
 
     def record(
@@ -174,18 +178,28 @@ class RankFile:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
     def close(
-        self, complete: bool, seconds: float, not_seen: list[dict], rehearsals: dict, steps: dict, sources: dict
+        self,
+        complete: bool,
+        seconds: float,
+        not_seen: list[dict],
+        rehearsals: dict,
+        steps: dict,
+        sources: dict,
+        configurations: dict,
     ) -> None:
         """`not_seen`: of `NotSeen.as_list`; `rehearsals`: of `Rehearsals.as_document`, `steps`: of `OptimizerSteps`,
-        `sources`: of `Sources`."""
+        `sources`: of `Sources`, `configurations`: of `Configurations`."""
         files = program_files.program_files(self._config.source_root, self._script)
         facts = {"not_seen": not_seen, "rehearsals": rehearsals, "program_files": files}
-        provenance = self._provenance(seconds, **facts, optimizer_steps=steps, sources=sources)
-        if sources and len(provenance) > _MOST_BYTES:
-            provenance = self._provenance(seconds, **facts, optimizer_steps=steps)
+        facts |= {"optimizer_steps": steps, "sources": sources, "configurations": configurations}
+        provenance = self._provenance(seconds, **facts)
+        for less_needed in ("configurations", "sources"):
+            if len(provenance) > _MOST_BYTES and facts.pop(less_needed):
+                provenance = self._provenance(seconds, **facts)
         if steps and len(provenance) > _MOST_BYTES:
             text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
             problems.warning(self._config.directory, self.position.rank, text)
+            del facts["optimizer_steps"]
             provenance = self._provenance(seconds, **facts)
         is_written = False
         try:
@@ -205,6 +219,8 @@ class RankFile:
         facts["perturb_at"] = None if self._config.perturb is None else self._config.perturb_at
         if self._parallelism:
             facts["parallelism"] = self._parallelism
+        if self._surroundings:
+            facts["surroundings"] = self._surroundings
         facts["recording_seconds"] = round(seconds, 3)
         self._matmul_precision = max(self._matmul_precision, matmul_precision(), key=MATMUL_PRECISIONS.index)
         facts["matmul_precision"] = self._matmul_precision

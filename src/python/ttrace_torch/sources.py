@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import sys
+from typing import TypeVar
 
 import torch
 
@@ -18,6 +19,7 @@ _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
 
 Line = tuple[str, int]  # file and number
+_Fact = TypeVar("_Fact")
 
 
 class Sources:
@@ -46,7 +48,7 @@ class Sources:
             known = {recordable(name): line for name, line in lines.items() if line is not None}
             return {name: [files.setdefault(file, len(files)), number] for name, (file, number) in known.items()}
 
-        forwards, calls = numbered(self._forwards), numbered(_by_pattern(self._calls))
+        forwards, calls = numbered(self._forwards), numbered(by_pattern(self._calls))
         document = {"files": list(files), "forwards": forwards, "calls": calls}
         return document if files and len(json.dumps(document)) <= _MOST_BYTES else {}
 
@@ -76,14 +78,14 @@ class Sources:
         return os.fsencode(path).decode("utf-8", "backslashreplace"), number
 
 
-def _by_pattern(lines: dict[str, Line | None]) -> dict[str, Line | None]:
-    """With one line for all names that are equal but for numbers, where they have the same."""
-    groups: dict[str, set[Line | None]] = {}
-    for name, line in lines.items():
-        groups.setdefault(_without_numbers(name), set()).add(line)
+def by_pattern(facts: dict[str, _Fact]) -> dict[str, _Fact]:
+    """With one fact for all names that are equal but for numbers, where they have the same."""
+    groups: dict[str, set[_Fact]] = {}
+    for name, fact in facts.items():
+        groups.setdefault(_without_numbers(name), set()).add(fact)
     return {
-        _without_numbers(name) if len(groups[_without_numbers(name)]) == 1 else name: line
-        for name, line in lines.items()
+        _without_numbers(name) if len(groups[_without_numbers(name)]) == 1 else name: fact
+        for name, fact in facts.items()
     }
 
 

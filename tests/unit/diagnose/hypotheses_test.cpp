@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "diagnose/hypothesis.h"
 #include "diagnose/root_causes.h"
 #include "support/aligned.h"
 #include "support/matrices.h"
@@ -384,6 +385,33 @@ TEST_CASE("one rank's part that is wrong, and values rounded to eight bits") {
       first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "", {{Kind::kOutput, "m", 0, {8, 8}, {coarse}}});
   CHECK(rounded.diagnosis == Cause::kCoarserPrecision);
   CHECK_MESSAGE(says(rounded, "float8 e4m3"), rounded.sentence);
+}
+
+TEST_CASE("a rank that computed a tensor in several calls is named once") {
+  const Finding finding;
+  LogicalTensor tensor;
+  const Alignment alignment;
+  const std::vector<TiedRule> tied;
+  const Evidence evidence{alignment, alignment, {}, tied};
+  Suspect suspect{finding, tensor, tensor, evidence, random_elements(16, 1), {}, {}, kAllowed, 1};
+  suspect.candidate_values = suspect.reference_values;
+  for (std::int64_t call = 0; call < 4; ++call) {
+    suspect.parts.push_back({0, {4}, {4 * call, 4 * call + 1, 4 * call + 2, 4 * call + 3}});
+    if (call >= 2) suspect.candidate_values[static_cast<std::size_t>(4 * call)] += 1;
+  }
+  const std::optional<Diagnosis> diagnosis = region(suspect);
+  REQUIRE(diagnosis.has_value());
+  CHECK(diagnosis->what == "wrong in 2 of 4 parts only, those of rank 0, right elsewhere");
+}
+
+TEST_CASE("weights near 1 that were rounded to 1 are not said to be of the narrowest dtype") {
+  const Elements noise = random_elements(64, 1, 0.06), ones(64, 1.0);
+  Elements values(64);
+  for (std::size_t i = 0; i < 64; ++i) values[i] = 1 + std::abs(noise[i]);  // half a unit of float8 e4m3 is 0.0625
+  const RootCause root =
+      first_root({{Kind::kOutput, "m", 0, {8, 8}, {values}}}, "", {{Kind::kOutput, "m", 0, {8, 8}, {ones}}});
+  CHECK(root.diagnosis == Cause::kCoarserPrecision);
+  CHECK_MESSAGE(says(root, "0 mantissa bits or fewer (float8 e4m3, or narrower)"), root.sentence);
 }
 
 TEST_CASE("a factor that is the number of micro-batches") {

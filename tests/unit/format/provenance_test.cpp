@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -293,6 +294,39 @@ TEST_CASE("where modules are is read, and a trace that says nothing of it is rea
       "runs/a");
   REQUIRE(sources != nullptr);
   CHECK(text_of(sources->of("mlp", "m.Mlp")) == "in a.py:7, called at /b.py:9");
+}
+
+TEST_CASE("configurations give modules their attributes, with those of objects that several have") {
+  CHECK(parse_configurations("{}", "runs/a") == nullptr);
+  const auto configurations = parse_configurations(
+      R"({"configurations": {"objects": [{"theta": "1.0"}],
+          "values": [{"class": "m.Mlp", "attributes": {"p": "0.1"}, "objects": {"config": 0}}],
+          "modules": [{"layers.#.mlp": 0}, {"head": 0}]}})",
+      "runs/a");
+  REQUIRE(configurations != nullptr);
+  const ModuleConfiguration* mlp = configurations->of(0, "layers.3.mlp");
+  REQUIRE(mlp != nullptr);
+  CHECK(mlp->module_class == "m.Mlp");
+  CHECK(mlp->attributes == std::map<std::string, std::string>{{"config.theta", "1.0"}, {"p", "0.1"}});
+  CHECK(configurations->of(0, "head") == nullptr);
+  CHECK(configurations->of(1, "head") == mlp);
+  CHECK(configurations->of(2, "head") == nullptr);
+}
+
+TEST_CASE("configurations of another shape are refused") {
+  for (const char* const wrong :
+       {"3", "{}", R"({"objects": [], "values": [], "modules": [{"head": 0}]})",
+        R"({"objects": [], "values": [{"class": "m", "attributes": {"p": 1}}], "modules": []})"}) {
+    CHECK_THROWS_WITH_AS(
+        parse_configurations(R"({"configurations": )" + std::string(wrong) + "}", "runs/a"),
+        "runs/a: its provenance has 'configurations' that are none; expected what `ttrace collect` writes", InputError);
+  }
+}
+
+TEST_CASE("surroundings are texts") {
+  CHECK(parse_surroundings("{}").empty());
+  CHECK(parse_surroundings(R"({"surroundings": {"torch": "2.1", "seed": 3}})") ==
+        std::map<std::string, std::string>{{"torch", "2.1"}});
 }
 
 TEST_CASE("sources of another shape are refused") {
