@@ -52,7 +52,9 @@ bool holds_one_model(const Trace& reference, const Trace& candidate, std::int32_
   return !whole.empty() && std::all_of(candidate.ranks.begin(), candidate.ranks.end(), is_copy);
 }
 
-bool is_given_to_model(const TensorId& id) { return id.kind == Kind::kInput && std::string_view(id.name).starts_with("(model)"); }
+bool is_given_to_model(const TensorId& id) {
+  return id.kind == Kind::kInput && std::string_view(id.name).starts_with("(model)");
+}
 
 // The rows along the first dimension of all that a run gives its model under one name, apart from numbers.
 struct Rows {

@@ -127,11 +127,11 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
     }
   }
   if (passed == 0) return;
-  notes.push_back(
-      fmt::format("{} of the numbers that the model returns, the first {} the reference's: its gradient is the inverse "
-                  "multiple, and all others of the micro-batch are the reference's, so the program multiplies it by the "
-                  "rest before backward(); compared with these factors",
-                  passed, first));
+  notes.push_back(fmt::format(
+      "{} of the numbers that the model returns, the first {} the reference's: its gradient is the inverse "
+      "multiple, and all others of the micro-batch are the reference's, so the program multiplies it by the "
+      "rest before backward(); compared with these factors",
+      passed, first));
 }
 
 void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
@@ -170,11 +170,11 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
     }
   }
   if (passed == 0) return;
-  notes.push_back(
-      fmt::format("{} gradients of activations, the first {}, are the reference's without the loss scale, and those of the "
-                  "iteration's parameters with it: they are of an inner autograd.grad, as for a gradient "
-                  "penalty, and were compared without it",
-                  passed, first));
+  notes.push_back(fmt::format(
+      "{} gradients of activations, the first {}, are the reference's without the loss scale, and those of the "
+      "iteration's parameters with it: they are of an inner autograd.grad, as for a gradient "
+      "penalty, and were compared without it",
+      passed, first));
 }
 
 }  // namespace ttrace

@@ -110,9 +110,10 @@ def test_inputs_are_the_script_and_what_it_imports_of_its_own_project(ttrace, in
         (ttrace.directory / name).parent.mkdir(parents=True, exist_ok=True)
         (ttrace.directory / name).write_text(text)
     inputs = ["deep.py", "helpers.py", "model", "src/lib", "train.py", "conf/small.yaml"]
-    content = written(ttrace, *["torchrun", "--nproc-per-node", "2", "train.py", "--config=conf/small.yaml", "--data", "nowhere"])
+    launcher = ["torchrun", "--nproc-per-node", "2"]
+    content = written(ttrace, *launcher, "train.py", "--config=conf/small.yaml", "--data", "nowhere")
     assert content["reference"]["inputs"] == content["candidates"][0]["inputs"] == inputs
-    content = written(ttrace, *["torchrun", "--nproc-per-node", "2", "-m", "model.net", "--tp", "2"])
+    content = written(ttrace, *launcher, "-m", "model.net", "--tp", "2")
     assert content["reference"]["inputs"] == ["model", "src/lib"]
     assert content["reference"]["command"] == "torchrun --nproc-per-node 1 -m model.net --tp 1"
 

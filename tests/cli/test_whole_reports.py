@@ -20,9 +20,7 @@ REPORTS = OPTIONS[:5]
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_empty_name_of_a_file_is_refused(ttrace, reference, candidate, option):
     candidate()
-    assert ttrace.refuses(*CHECK[:-2], option, "").endswith(
-        ": an empty name; expected what `ttrace check --help` says"
-    )
+    assert ttrace.refuses(*CHECK[:-2], option, "").endswith(": an empty name; expected what `ttrace check --help` says")
 
 
 @pytest.mark.parametrize("other", ["report", "./report", "link", "hard"])

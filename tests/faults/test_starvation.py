@@ -85,8 +85,8 @@ def place():
     numpy.savez(directory / "dump.npz", m1=numpy.ones((3, 4), "float32"))
     (directory / "a.yaml").write_text("m1:\n  output: {}\n")
     (directory / "ttrace.yaml").write_text(
-        "reference: {command: 'true', inputs: [a.yaml]}\n"
-        "candidates: [{name: a, command: 'true', inputs: [a.yaml]}]\n")
+        "reference: {command: 'true', inputs: [a.yaml]}\ncandidates: [{name: a, command: 'true', inputs: [a.yaml]}]\n"
+    )
     for words in (
         [*ESTIMATE, "-o", "tolerance.yaml"],
         ["check", *SIDES, "different", "-t", "default", "--history", "h.sqlite"],

@@ -294,8 +294,7 @@ def test_a_backward_that_is_forgotten_after_a_step_is_no_rehearsal(first_verdict
 
 
 @pytest.mark.parametrize(
-    ("mistake", "first"),
-    [("samples", "(model) input"), ("unreduced", "2.bias main_grad"), ("scale", "loss scalar")],
+    ("mistake", "first"), [("samples", "(model) input"), ("unreduced", "2.bias main_grad"), ("scale", "loss scalar")]
 )
 def test_what_is_wrong_first_is_named_where_nothing_says_that_ranks_are_data_parallel(first_verdict, mistake, first):
     assert first_verdict("samples_by_hand", mistake=mistake).first == first

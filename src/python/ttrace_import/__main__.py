@@ -53,7 +53,8 @@ def main(words: list[str] | None = None) -> int:
         return 2
     except Exception as error:  # one line, whatever a file holds
         what = one_line(f"{type(error).__name__}: {error}")[:200]
-        print(f"ttrace: error: {one_line(str(options.output))}: unexpected: {what}; please report this", file=sys.stderr)
+        where = one_line(str(options.output))
+        print(f"ttrace: error: {where}: unexpected: {what}; please report this", file=sys.stderr)
         return 2
     ranks = f", {written.ranks} ranks" if written.ranks > 1 else ""
     print(f"{one_line(str(options.output))}: {written.tensors} tensors, {written.bytes} bytes{ranks}")

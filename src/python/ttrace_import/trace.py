@@ -68,7 +68,8 @@ class TraceWriter:
             self._folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".partial", dir=place.parent))
             self._folder.chmod(0o777 & ~_umask())
         except OSError as error:
-            raise Refused(f"{one_line(str(self._options.output))}: {error.strerror}; expected a place to write") from None
+            where = one_line(str(self._options.output))
+            raise Refused(f"{where}: {error.strerror}; expected a place to write") from None
         for rank in range(self._world_size):  # all: a rank without tensors is there, too
             self._open(rank)
         return self

@@ -53,10 +53,10 @@ TEST_CASE("a check that lacks nothing is followed by a second run, or else by it
 TEST_CASE("a command that a trace names is shown, and stays one command where the line is typed") {
   Report report = with_root({wrong("mlp")});
   const AlignedTrace run = run_of({"/bin/sh", "-c", "true; touch PWNED"});
-  add_advice({run, run, true, true, "", "ttrace check", "ttrace localize"}, report);
+  add_advice({run, run, true, true, "", "", "ttrace check", "ttrace localize"}, report);
   CHECK(report.advice.next == "ttrace localize -- /bin/sh -c 'true; touch PWNED'");
   Report lacking = with_root({wrong("mlp")});
-  add_advice({run, run, true, false, "", "ttrace check", "ttrace localize"}, lacking);
+  add_advice({run, run, true, false, "", "", "ttrace check", "ttrace localize"}, lacking);
   CHECK(lacking.advice.next.value().ends_with("--reference runs/reference -- /bin/sh -c 'true; touch PWNED'"));
 }
 
