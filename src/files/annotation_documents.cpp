@@ -94,10 +94,15 @@ class DocumentReader {
   std::vector<Document> documents() { return std::move(documents_); }
 
  private:
+  // True for a preset that is named by its whole path.
+  bool is_preset(const fs::path& file) const {
+    return file.is_absolute() && canonical_path(file).parent_path() == canonical_path(presets_);
+  }
+
   void include_all(const Item& item, const fs::path& including) {
     const Context context{including.string(), "include"};
     for (const std::string& name : included_names(item, context)) {
-      if (includes_ == Includes::kBeside && leads_out(name)) {
+      if (includes_ == Includes::kBeside && leads_out(name) && !is_preset(name)) {
         fail(context, item.line,
              fmt::format("'{}' leads elsewhere; expected a file beside this one or a preset", name));
       }

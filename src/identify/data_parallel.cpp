@@ -102,8 +102,8 @@ bool are_divided(const Rows& whole, const Rows& parts) {
 
 std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
   const auto iteration = first_iteration(reference);
-  const bool can_tell = reference.world_size == 1 && reference.ranks.size() == 1 && iteration &&
-                        candidate.ranks.size() == static_cast<std::size_t>(candidate.world_size);
+  const bool can_tell = candidate.world_size > 1 && reference.world_size == 1 && reference.ranks.size() == 1 &&
+                        iteration && candidate.ranks.size() == static_cast<std::size_t>(candidate.world_size);
   if (!can_tell || !holds_one_model(reference, candidate, *iteration)) return "";
   const RowsByName whole = rows_of(reference, *iteration), parts = rows_of(candidate, *iteration);
   const bool is_divided = std::any_of(whole.begin(), whole.end(), [&](const auto& item) {
