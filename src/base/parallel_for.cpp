@@ -5,11 +5,40 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <future>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 namespace ttrace {
 
-int thread_count(int threads) { return threads > 0 ? threads : omp_get_max_threads(); }
+namespace {
+
+// Returns how many of so many threads a process may have, this one among them. OpenMP's library ends the program where
+// one cannot be made; so that many are made here before, once.
+int count_possible(int wanted) {
+  static std::mutex busy;
+  static int made = 1;
+  static bool is_most = false;
+  const std::lock_guard lock(busy);
+  if (is_most || wanted <= made) return std::min(wanted, made);
+  std::promise<void> all;
+  const std::shared_future<void> end = all.get_future().share();
+  std::vector<std::thread> threads;
+  try {
+    while (static_cast<int>(threads.size()) + 1 < wanted) threads.emplace_back([end] { end.wait(); });
+  } catch (const std::exception&) {  // a limit of processes, or of address space
+    is_most = true;
+  }
+  made = static_cast<int>(threads.size()) + 1;
+  all.set_value();
+  for (std::thread& thread : threads) thread.join();
+  return made;
+}
+
+}  // namespace
+
+int thread_count(int threads) { return count_possible(threads > 0 ? threads : omp_get_max_threads()); }
 
 std::size_t thread_number() { return static_cast<std::size_t>(omp_get_thread_num()); }
 

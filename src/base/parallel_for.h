@@ -6,7 +6,8 @@
 
 namespace ttrace {
 
-// Returns how many threads somebody means who asks for `threads`: 0 is OpenMP's default.
+// Returns how many threads somebody gets who asks for `threads`, of which 0 is OpenMP's default: fewer where a limit of
+// processes or of memory allows no more.
 int thread_count(int threads);
 
 // Returns, inside `parallel_for`, the number of the thread that calls it, less than the `thread_count`.

@@ -314,9 +314,9 @@ code are as they were: the files, directories and patterns under `inputs`, or
 what git tracks, untracked sources, and files that the command names. Candidates
 that do not fit are run again, and so are a reference and its tolerance that
 take at most two minutes, with a note. Dearer ones are refused, with the reason,
-and made again with --refresh. Give the reference `inputs`, and other commits can
-use it. List the file that pins torch's version, too: runs on two versions are
-refused, but an upgrade alone is not noticed.
+and made again with --refresh. Give the reference `inputs`, and other commits
+can use it. List the file that pins torch's version, too: runs on two versions
+are refused, but an upgrade alone is not noticed.
 
 A waiver accepts wrong tensors until its day (UTC), and they are listed; one
 that has expired or waives nothing is reported. One that names no tensor (**) or

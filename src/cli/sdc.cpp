@@ -181,8 +181,9 @@ void add_sdc(CLI::App& app, Run& run_command) {
   sdc->footer(R"(Both runs are of one deterministic program, with the same ranks; record as many
 iterations as you want to see, the suspect's in lock step: with --inject, each
 module is given the healthy run's tensors, and its numbers are of what it
-computed wrongly itself; without, they are also of what came in. frequency: share of a submodule's output elements
-with other bits, mean over the submodules of a type; severity: mean of
+computed wrongly itself; without, they are also of what came in.
+frequency: share of a submodule's output elements with other bits, mean over
+the submodules of a type; severity: mean of
 |suspect - healthy| / |healthy| over them, largest over ranks and submodules
 ("Understanding silent data corruption in LLM training", equations 1 to 4).
 origins: calls that made an error out of equal inputs; all others pass on what

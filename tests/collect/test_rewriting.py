@@ -316,7 +316,8 @@ def localized(reference, candidate, tmp_path, *options):
             *options,
         ]
     )
-    report = json.loads((tmp_path / "roots.json").read_text() or "{}")
+    written = tmp_path / "roots.json"
+    report = json.loads(written.read_text()) if written.exists() else {}
     return process, {(root["standing"], root["name"], root["kind"]) for root in report.get("roots", [])}
 
 
