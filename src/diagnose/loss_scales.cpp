@@ -85,6 +85,14 @@ const Finding* loss_that_may_be_scaled(const Report& report) {
   return is_in_gradients ? first : nullptr;
 }
 
+// True where more gradients that steps take are right than wrong: a scale that nobody undoes is an error.
+bool steps_mostly_right(const Report& report) {
+  const auto is_taken = [](const Finding& finding) { return finding.id.kind == Kind::kMainGrad; };
+  const auto right = std::count_if(report.passed.begin(), report.passed.end(), is_taken);
+  const auto wrong = std::count_if(report.findings.begin(), report.findings.end(), is_taken);
+  return right > wrong;
+}
+
 }  // namespace
 
 double whole_factor_of(const Finding& finding) {
@@ -93,7 +101,7 @@ double whole_factor_of(const Finding& finding) {
 
 std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence) {
   const Finding* scaled = only_scale_in_question(report);
-  if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
+  if (scaled == nullptr && steps_mostly_right(report)) scaled = loss_that_may_be_scaled(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
   if (factor == 1) return "1";

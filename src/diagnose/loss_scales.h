@@ -22,8 +22,9 @@ std::vector<std::size_t> find_scaled(const Report& report);
 double whole_factor_of(const Finding& finding);
 
 // Returns the axis by whose size the loss and its gradients may be scaled, or `1` where the program says another scale:
-// where nothing is asked of the run but the loss scale, or a loss that is such a multiple is wrong first. Nothing where it
-// is a number of the program's own. It holds where a check that presumes it finds the run same, or less that is wrong.
+// where nothing is asked of the run but the loss scale, or a loss that is such a multiple is wrong first, and most
+// gradients that steps take are right. Nothing where it is a number of the program's own. It holds where a check that
+// presumes it finds the run same, or less that is wrong.
 std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence);
 
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.

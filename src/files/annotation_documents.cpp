@@ -52,6 +52,8 @@ bool leads_out(const fs::path& name) {
   return name.is_absolute() || std::find(name.begin(), name.end(), "..") != name.end();
 }
 
+bool is_named_as_annotations(const fs::path& name) { return name.extension() == ".yaml" || name.extension() == ".yml"; }
+
 // Reads one name or a list of names.
 std::vector<std::string> included_names(const Item& include, const Context& context) {
   constexpr std::string_view kExpected = "the name of an annotation file, or a list of them";
@@ -94,17 +96,12 @@ class DocumentReader {
   std::vector<Document> documents() { return std::move(documents_); }
 
  private:
-  // True for a preset that is named by its whole path.
-  bool is_preset(const fs::path& file) const {
-    return file.is_absolute() && canonical_path(file).parent_path() == canonical_path(presets_);
-  }
-
   void include_all(const Item& item, const fs::path& including) {
     const Context context{including.string(), "include"};
     for (const std::string& name : included_names(item, context)) {
-      if (includes_ == Includes::kBeside && leads_out(name) && !is_preset(name)) {
+      if (includes_ == Includes::kBeside && leads_out(name) && !is_named_as_annotations(name)) {
         fail(context, item.line,
-             fmt::format("'{}' leads elsewhere; expected a file beside this one or a preset", name));
+             fmt::format("'{}' leads elsewhere; expected a .yaml file, or one beside this or a preset", name));
       }
       const fs::path file = find_file(name, including.parent_path());
       std::error_code ignored;

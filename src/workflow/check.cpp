@@ -232,9 +232,8 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   }
   if (loss_scale) {
     loaded.notes.push_back(
-        fmt::format("candidate: its loss and gradients are {0} times the reference's until ranks reduce them: taken as "
-                    "`parallelism: "
-                    "{{loss_scale: {0}}}`",
+        fmt::format("candidate: its loss and gradients are {0} times the reference's until ranks reduce them: "
+                    "taken as `parallelism: {{loss_scale: {0}}}`",
                     *loss_scale));
   }
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
