@@ -73,6 +73,18 @@ std::size_t jobs_for(const EstimateArguments& arguments) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostSideBySide);
 }
 
+// False also where no rank of it can be read.
+bool is_whole_trace(const fs::path& run) {
+  try {
+    const Trace trace = read_trace(run);
+    const auto is_whole = [](const RankTrace& rank) { return rank.complete; };
+    return std::all_of(trace.ranks.begin(), trace.ranks.end(), is_whole) &&
+           trace.ranks.size() == static_cast<std::size_t>(trace.world_size);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 // Removes what an earlier command that was ended has left of a run; a whole one stays in the way.
 void remove_unfinished(const fs::path& run) {
   if (!fs::is_directory(run)) return;
@@ -80,15 +92,7 @@ void remove_unfinished(const fs::path& run) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("rank-") && name != "rewritten" && name != "job.failure") return;
   }
-  try {
-    const Trace trace = read_trace(run);
-    const auto is_whole = [](const RankTrace& rank) { return rank.complete; };
-    if (std::all_of(trace.ranks.begin(), trace.ranks.end(), is_whole) &&
-        trace.ranks.size() == static_cast<std::size_t>(trace.world_size))
-      return;
-  } catch (const InputError&) {  // no rank of it can be read
-  }
-  fs::remove_all(run);
+  if (!is_whole_trace(run)) fs::remove_all(run);
 }
 
 // Runs the command for each run that is not given.

@@ -2,6 +2,8 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -108,12 +110,10 @@ constexpr std::string_view kNoMemory = "out of memory; expected more of it, or f
 
 // True of what a system says that lacks something for the moment, and of a disk that is full.
 bool is_short(const std::error_code& code) {
-  for (const std::errc lack :
-       {std::errc::resource_unavailable_try_again, std::errc::not_enough_memory, std::errc::too_many_files_open,
-        std::errc::too_many_files_open_in_system, std::errc::no_space_on_device, std::errc::file_too_large}) {
-    if (code == lack) return true;
-  }
-  return false;
+  constexpr std::array kLacks = {
+      std::errc::resource_unavailable_try_again, std::errc::not_enough_memory,  std::errc::too_many_files_open,
+      std::errc::too_many_files_open_in_system,  std::errc::no_space_on_device, std::errc::file_too_large};
+  return std::any_of(kLacks.begin(), kLacks.end(), [&](std::errc lack) { return code == lack; });
 }
 
 // What a library or a thread of its own does when it goes no further. An error while another is handled, where memory is
@@ -126,6 +126,7 @@ bool is_short(const std::error_code& code) {
   } catch (const std::system_error& error) {
     if (is_short(error.code())) end_short_of("a thread cannot be made; expected room for one");
   } catch (...) {
+    std::abort();
   }
   std::abort();
 }

@@ -294,7 +294,8 @@ std::shared_ptr<const ModuleConfigurations> parse_configurations(const std::stri
     for (const auto& [name, place] : item.value("objects", std::map<std::string, std::size_t>())) {
       copied += objects.at(place).size();
       if (copied > kMostCopiedAttributes) return nullptr;
-      for (const auto& [attribute, text] : objects.at(place)) value.attributes[name + "." + attribute] = text;
+      for (const auto& [attribute, text] : objects.at(place))
+        value.attributes[fmt::format("{}.{}", name, attribute)] = text;
     }
     values.push_back(std::make_shared<ModuleConfiguration>(std::move(value)));
   }

@@ -60,7 +60,7 @@ bool lies_in(const fs::path& file, const fs::path& directory) {
 
 // Returns the words of a job's command, also of a line for the shell, as far as spaces tell them apart.
 std::vector<std::string> words_of(const Job& job) {
-  const std::vector<std::string> command = without_needless_shell(job.command);
+  std::vector<std::string> command = without_needless_shell(job.command);
   if (command != job.command || command.size() != 3 || command[1] != "-c") return command;
   std::istringstream line(command[2]);
   return {std::istream_iterator<std::string>(line), {}};
