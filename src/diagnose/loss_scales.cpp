@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/factor.h"
 #include "base/lookup.h"
 
 namespace ttrace {
@@ -55,8 +56,7 @@ double multiple_of(const Finding& finding) {
   const double bound = std::max(kPrecisionOfSums, *finding.allowed);
   const double factor = finding.difference->uniform_factor();
   if (!(finding.difference->uniform_factor_residual() <= bound) || !(factor > 0)) return 1;
-  const double whole = std::round(std::max(factor, 1 / factor));
-  const double nearest = factor > 1 ? whole : 1 / whole;
+  const double nearest = nearest_whole_factor(factor);
   return std::fabs(factor - nearest) <= bound * nearest ? nearest : 1;
 }
 
@@ -64,6 +64,14 @@ double multiple_of(const Finding& finding) {
 double recorded_factor_of(const Finding& finding, const Evidence& evidence) {
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
   return multiple_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
+}
+
+// Returns the first axis of this size; nothing where there is none.
+std::optional<std::string> axis_of_size(const Mesh& mesh, double size) {
+  for (const Axis& axis : all_axes(mesh)) {
+    if (static_cast<double>(axis.size) == size) return axis.name;
+  }
+  return std::nullopt;
 }
 
 // Returns the first of the findings where nothing but a loss scale is in question; null elsewhere.
@@ -104,20 +112,13 @@ std::optional<std::string> told_loss_scale(const Report& report, const Evidence&
   if (scaled == nullptr && steps_mostly_right(report)) scaled = loss_that_may_be_scaled(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
-  if (factor == 1) return "1";
-  for (const Axis& axis : all_axes(evidence.mesh)) {
-    if (static_cast<double>(axis.size) == factor) return axis.name;
-  }
-  return std::nullopt;
+  return factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
   const double factor = recorded_factor_of(finding, evidence);
   const auto word = [&](double number) {
-    for (const Axis& axis : all_axes(evidence.mesh)) {
-      if (static_cast<double>(axis.size) == number) return axis.name;
-    }
-    return fmt::format("{:.0f}", number);
+    return axis_of_size(evidence.mesh, number).value_or(fmt::format("{:.0f}", number));
   };
   return fmt::format("parallelism: {{loss_scale: {}}}", factor >= 1 ? word(factor) : "1/" + word(1 / factor));
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/tensor_name.h"
-#include "numeric/xxh3.h"
+#include "identify/samples.h"
 
 namespace ttrace {
 namespace {
@@ -65,14 +65,8 @@ using RowsByName = std::map<std::string, Rows>;
 
 void add_rows(const RankTrace& rank, const Entry& entry, Rows& rows) {
   const Shape& shape = entry.shape;
-  const std::int64_t count = shape.front();
   rows.shapes.emplace(shape.begin() + 1, shape.end());
-  if (count == 0) return;
-  const std::size_t bytes = entry.bytes / static_cast<std::size_t>(count);
-  const std::byte* data = rank.bytes_of(entry);
-  for (std::int64_t row = 0; row < count; ++row) {
-    rows.hashes.insert(XXH3_64bits(data + static_cast<std::size_t>(row) * bytes, bytes));
-  }
+  for (const std::uint64_t hash : hashes_of_rows(rank.bytes_of(entry), shape, 0, entry.dtype)) rows.hashes.insert(hash);
 }
 
 RowsByName rows_of(const Trace& trace, std::int32_t iteration) {

@@ -18,22 +18,6 @@ namespace {
 
 using Hashes = std::vector<std::uint64_t>;
 
-// One hash for each row along `dim` of a row-major tensor.
-Hashes hashes_of_rows(const std::byte* data, const Shape& shape, std::size_t dim, Dtype dtype) {
-  const std::int64_t rows = shape[dim];
-  std::int64_t outer = 1, bytes = size_of(dtype);
-  for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
-  for (std::size_t d = dim + 1; d < shape.size(); ++d) bytes *= shape[d];
-  Hashes hashes(static_cast<std::size_t>(rows), 0);
-  for (std::int64_t block = 0; block < outer; ++block) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      std::uint64_t& hash = hashes[static_cast<std::size_t>(row)];
-      hash = XXH3_64bits_withSeed(data + (block * rows + row) * bytes, static_cast<std::size_t>(bytes), hash);
-    }
-  }
-  return hashes;
-}
-
 // What one input tells: the order, and how many different samples it tells it by.
 struct Telling {
   Samples samples;
@@ -349,6 +333,21 @@ std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype) 
   std::int64_t wide = 0;
   std::memcpy(&wide, data + index * 8, 8);
   return wide;
+}
+
+std::vector<std::uint64_t> hashes_of_rows(const std::byte* data, const Shape& shape, std::size_t dim, Dtype dtype) {
+  const std::int64_t rows = shape[dim];
+  std::int64_t outer = 1, bytes = size_of(dtype);
+  for (std::size_t d = 0; d < dim; ++d) outer *= shape[d];
+  for (std::size_t d = dim + 1; d < shape.size(); ++d) bytes *= shape[d];
+  Hashes hashes(static_cast<std::size_t>(rows), 0);
+  for (std::int64_t block = 0; block < outer; ++block) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::uint64_t& hash = hashes[static_cast<std::size_t>(row)];
+      hash = XXH3_64bits_withSeed(data + (block * rows + row) * bytes, static_cast<std::size_t>(bytes), hash);
+    }
+  }
+  return hashes;
 }
 
 const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const {

@@ -39,6 +39,9 @@ struct SampleOrders {
   bool are_own_lengths(const TensorId& id, std::int64_t extent, const std::vector<std::int64_t>& own) const;
 };
 
+// One hash for each row along `dim` of a row-major tensor.
+std::vector<std::uint64_t> hashes_of_rows(const std::byte* data, const Shape& shape, std::size_t dim, Dtype dtype);
+
 // A model input that the ranks hold parts of. By coordinate on the micro-batch axes: the first rank's, null where none
 // recorded it.
 struct SlicedInput {

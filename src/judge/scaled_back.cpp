@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/describe.h"
+#include "base/factor.h"
 #include "base/logical_tensor.h"
 
 namespace ttrace {
@@ -31,9 +32,8 @@ bool is_other_number(const Finding& finding) {
 std::optional<double> whole_factor(const Finding& finding) {
   const double factor = finding.difference->uniform_factor();
   if (!(factor > 0) || !std::isfinite(factor)) return std::nullopt;
-  const double whole = std::round(std::max(factor, 1 / factor));
-  const double nearest = factor > 1 ? whole : 1 / whole;
-  const bool is_near = whole > 1 && std::abs(factor / nearest - 1) <= std::min(*finding.allowed, kMostOff);
+  const double nearest = nearest_whole_factor(factor);
+  const bool is_near = nearest != 1 && std::abs(factor / nearest - 1) <= std::min(*finding.allowed, kMostOff);
   return is_near ? std::optional(nearest) : std::nullopt;
 }
 

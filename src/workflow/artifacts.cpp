@@ -44,11 +44,6 @@ std::string annotations_fingerprint(const AnnotationSource& annotations) {
 // The part of a key that a loaded file has.
 constexpr std::string_view kLoaded = "loaded ";
 
-bool is_loaded(const std::string& part) { return part.starts_with(kLoaded); }
-
-// The directory that a trace names the program's files from.
-fs::path source_root() { return Repository(".").top().value_or(fs::current_path()); }
-
 std::string fingerprint_if_there(const fs::path& file) {
   return fs::is_regular_file(file) ? fingerprint_of(file) : "not there";
 }
@@ -77,7 +72,11 @@ std::string candidate_artifact(const Job& candidate) { return "candidates/" + ca
 std::string second_run_artifact(const Job& candidate) { return "second-runs/" + candidate.name; }
 
 Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written, std::size_t jobs)
-    : file_(file), workspace_(workspace), not_code_(std::move(written)), jobs_(jobs) {
+    : file_(file),
+      workspace_(workspace),
+      not_code_(std::move(written)),
+      source_root_(Repository(".").top().value_or(fs::current_path())),
+      jobs_(jobs) {
   // A key lists the content of these files by itself, so they do not count as code.
   not_code_.insert(fs::weakly_canonical(file.path));
   for (const std::string& part : load_annotations(file.annotations).files) {
@@ -108,13 +107,13 @@ const Key& Artifacts::code_key() {
 
 // Adds the files that the command names, such as configurations, where git need not know them.
 void Artifacts::add_files_of_command(const Job& job, Key& key) const {
-  const fs::path root = source_root();
   for (const std::string& word : words_of(job)) {
     for (const std::string& name : {word, word.substr(word.find('=') + 1)}) {
       std::error_code ignored;
       const fs::path file = fs::weakly_canonical(name, ignored);
-      if (name.empty() || !fs::is_regular_file(file, ignored) || !lies_in(file, root)) continue;
-      if (!key.contains("code " + file.lexically_relative(root).string())) key["file " + name] = fingerprint_of(file);
+      if (name.empty() || !fs::is_regular_file(file, ignored) || !lies_in(file, source_root_)) continue;
+      if (!key.contains("code " + file.lexically_relative(source_root_).string()))
+        key["file " + name] = fingerprint_of(file);
     }
   }
 }
@@ -122,26 +121,31 @@ void Artifacts::add_files_of_command(const Job& job, Key& key) const {
 // Adds the program's own source files that the run had loaded and the key lacks: what `inputs` forgets must not make an
 // old trace pass for one of the present program.
 void Artifacts::add_loaded_files(const fs::path& trace, Key& key) const {
-  const fs::path root = source_root();
   std::set<fs::path> known;
   for (const auto& [part, value] : key) {
     if (part.starts_with("input ")) known.insert(fs::weakly_canonical(part.substr(6)));
-    if (part.starts_with("code ")) known.insert(root / part.substr(5));
+    if (part.starts_with("code ")) known.insert(source_root_ / part.substr(5));
   }
   for (const std::string& name : read_trace(trace).provenance.program_files) {
-    const fs::path file = (root / name).lexically_normal();
-    if (!lies_in(file, root) || known.contains(file)) continue;
+    const fs::path file = (source_root_ / name).lexically_normal();
+    if (!lies_in(file, source_root_) || known.contains(file)) continue;
     key[std::string(kLoaded) + name] = fingerprint_if_there(file);
   }
 }
 
+// The parts of the artifact's key that are files which it had loaded, with their present content in its place.
+Key Artifacts::loaded_now(const Key& stored) const {
+  Key now;
+  for (const auto& [part, value] : stored) {
+    if (part.starts_with(kLoaded)) now[part] = fingerprint_if_there(source_root_ / part.substr(kLoaded.size()));
+  }
+  return now;
+}
+
 // Compares what the artifact was made from with `now` and the present content of the files that it had loaded.
 CacheState Artifacts::state_of(const std::string& artifact, const Key& now) const {
-  Key all = now;
-  const Key stored = workspace_.stored_key(artifact).value_or(Key());
-  for (const auto& [part, value] : stored) {
-    if (is_loaded(part)) all[part] = fingerprint_if_there(source_root() / part.substr(kLoaded.size()));
-  }
+  Key all = loaded_now(workspace_.stored_key(artifact).value_or(Key()));
+  all.insert(now.begin(), now.end());
   return workspace_.state_of(artifact, all);
 }
 
@@ -191,15 +195,15 @@ CacheState Artifacts::reference_state() {
   Key now = job_key(file_.reference);
   const Key stored = workspace_.stored_key(kReference).value_or(Key());
   for (const auto& [part, value] : stored) {
-    if (is_loaded(part)) now[part] = value;
+    if (part.starts_with(kLoaded)) now[part] = value;
   }
   return workspace_.state_of(kReference, now);
 }
 
 void Artifacts::note_unlisted_changes() {
   const Key stored = workspace_.stored_key(kReference).value_or(Key());
-  for (const auto& [part, value] : stored) {
-    if (!is_loaded(part) || fingerprint_if_there(source_root() / part.substr(kLoaded.size())) == value) continue;
+  for (const auto& [part, value] : loaded_now(stored)) {
+    if (stored.at(part) == value) continue;
     notes_.push_back(fmt::format(
         "the reference had loaded {}, which has changed since and is not among its `inputs`: list it there, or "
         "--refresh where the reference would compute something else now",

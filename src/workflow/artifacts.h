@@ -71,6 +71,7 @@ class Artifacts {
   const Key& code_key();
   void add_files_of_command(const Job& job, Key& key) const;
   void add_loaded_files(const std::filesystem::path& trace, Key& key) const;
+  Key loaded_now(const Key& stored) const;
   CacheState state_of(const std::string& artifact, const Key& now) const;
   void note_unlisted_changes();
   Key job_key(const Job& job);
@@ -101,7 +102,8 @@ class Artifacts {
   const RunFile& file_;
   Workspace& workspace_;
   std::set<std::filesystem::path> not_code_;
-  std::optional<Key> code_key_;  // git is asked once
+  std::filesystem::path source_root_;  // the directory that traces name the program's files from
+  std::optional<Key> code_key_;        // git is asked once
   std::size_t jobs_;
   std::vector<std::string> notes_;
   std::map<std::string, std::string> failed_;  // by artifact: why it could not be made beside others
