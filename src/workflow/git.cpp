@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <string_view>
 #include <vector>
 
@@ -43,8 +44,16 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+// True for a report that ttrace wrote, whatever its name.
+bool is_own_report(const fs::path& file) {
+  std::string start(48, '\0');
+  std::ifstream(file).read(start.data(), static_cast<std::streamsize>(start.size()));
+  return start.find("\"schema\": \"ttrace-") != std::string::npos;
+}
+
 // False for what an untracked file usually is: a report, a log, a note, a checkpoint, data.
 bool may_be_code(const fs::path& path) {
+  if (path.extension() == ".json") return !is_own_report(path);
   constexpr std::array<std::string_view, 15> kSuffixes = {
       ".py", ".pyi", ".pyx", ".so", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".yaml", ".yml", ".toml", ".cfg"};
   return std::find(kSuffixes.begin(), kSuffixes.end(), path.extension().string()) != kSuffixes.end();
@@ -117,7 +126,7 @@ std::optional<Files> Repository::files(const std::set<fs::path>& left_out) const
   Files files = parse_listing(*listing);
   std::vector<std::string> differing = split(*changed, '\0');
   for (std::string& path : split(*untracked, '\0')) {
-    if (may_be_code(path)) differing.push_back(std::move(path));
+    if (may_be_code(*top / path)) differing.push_back(std::move(path));
   }
   std::erase_if(differing, [&](const std::string& path) { return left_out.contains(*top / path); });
   add_changes(*top, differing, files);

@@ -87,16 +87,19 @@ const Launcher* launcher_of(const std::vector<std::string>& words, std::size_t s
   return nullptr;
 }
 
-// Calls `use` with the place of the option's value, and what stands before the value in that word.
-template <class Options, class Use>
-void each_value(const std::vector<std::string>& words, std::size_t begin, std::size_t end, const Options& options,
+// Calls `use` with each option for which `is_option` is true, the place of its value, and what stands before the value
+// in that word.
+template <class IsOption, class Use>
+void each_value(const std::vector<std::string>& words, std::size_t begin, std::size_t end, const IsOption& is_option,
                 const Use& use) {
   for (std::size_t i = begin; i < end; ++i) {
     const std::size_t equals = words[i].find('=');
-    if (equals != std::string::npos && contains(options, std::string_view(words[i]).substr(0, equals))) {
-      use(i, words[i].substr(0, equals + 1));
-    } else if (contains(options, words[i]) && i + 1 < end) {
-      use(i + 1, std::string());
+    const std::string_view option = std::string_view(words[i]).substr(0, equals);
+    if (!is_option(option)) continue;
+    if (equals != std::string::npos) {
+      use(option, i, words[i].substr(0, equals + 1));
+    } else if (option.starts_with('-') && i + 1 < end) {
+      use(option, i + 1, std::string());
     }
   }
 }
@@ -171,19 +174,14 @@ std::string_view axis_of(std::string_view option) {
 // Sets the sizes that follow `at` to 1 in `on_one`, and keeps them.
 void take_out_sizes(std::size_t at, TrainingCommand& command) {
   std::map<std::string_view, std::int64_t> found;
-  for (std::size_t i = at; i < command.words.size(); ++i) {
-    const std::string& word = command.words[i];
-    const std::size_t equals = word.find('=');
-    const bool is_alone = equals == std::string::npos && word.starts_with('-') && i + 1 < command.words.size();
-    const std::string_view axis = axis_of(std::string_view(word).substr(0, equals));
-    if (axis.empty() || (equals == std::string::npos && !is_alone)) continue;
-    const std::size_t place = is_alone ? i + 1 : i;
-    const std::string before = is_alone ? "" : word.substr(0, equals + 1);
-    const auto size = integer_of(command.words[place].substr(before.size()));
-    if (!size || *size <= 1) continue;
-    command.on_one[place] = before + "1";
-    found[axis] = found.contains(axis) ? found[axis] * *size : *size;
-  }
+  each_value(
+      command.words, at, command.words.size(), [](std::string_view option) { return !axis_of(option).empty(); },
+      [&](std::string_view option, std::size_t i, const std::string& before) {
+        const auto size = integer_of(command.words[i].substr(before.size()));
+        if (!size || *size <= 1) return;
+        command.on_one[i] = before + "1";
+        found.try_emplace(axis_of(option), 1).first->second *= *size;
+      });
   for (const SizeOptions& options : kSizeOptions) {
     if (found.contains(options.axis)) command.sizes.emplace_back(options.axis, found[options.axis]);
   }
@@ -240,14 +238,14 @@ std::size_t find_module_to_run(const std::vector<std::string>& words, fs::path& 
   return words.size();
 }
 
-// Adds the files of this directory that the arguments name, such as configurations.
-void add_files_among(const std::vector<std::string>& words, std::size_t script, std::vector<std::string>& inputs) {
-  if (inputs.empty()) return;
+// The files of this directory that the arguments behind the script name, such as configurations.
+std::vector<std::string> files_among(const std::vector<std::string>& words, std::size_t script) {
+  std::vector<std::string> files;
   for (std::size_t i = script + 1; i < words.size(); ++i) {
-    const std::string name = words[i].substr(words[i].find('=') + 1);
-    const bool is_listed = std::find(inputs.begin(), inputs.end(), name) != inputs.end();
-    if (!is_listed && fs::path(name).is_relative() && fs::is_regular_file(name)) inputs.push_back(name);
+    std::string name = words[i].substr(words[i].find('=') + 1);
+    if (fs::path(name).is_relative() && fs::is_regular_file(name)) files.push_back(std::move(name));
   }
+  return files;
 }
 
 }  // namespace
@@ -263,10 +261,10 @@ TrainingCommand look_at(const std::vector<std::string>& words) {
     at = find_module_to_run(words, command.script);
   }
   if (!command.script.empty()) command.frameworks = frameworks_in(command.script);
-  if (fs::is_regular_file(command.script)) command.inputs = program_inputs(command.script);
-  add_files_among(words, at, command.inputs);
+  if (fs::is_regular_file(command.script)) command.inputs = program_inputs(command.script, files_among(words, at));
   if (const Launcher* launcher = launcher_of(words, at)) {
-    each_value(words, 0, at, launcher->ranks, [&](std::size_t i, const std::string& before) {
+    const auto is_ranks = [&](std::string_view option) { return contains(launcher->ranks, option); };
+    each_value(words, 0, at, is_ranks, [&](std::string_view /*option*/, std::size_t i, const std::string& before) {
       const auto ranks = integer_of(words[i].substr(before.size()));
       if (!ranks || *ranks < 1) return;
       command.ranks = *ranks;

@@ -1,10 +1,12 @@
 #include "workflow/program_inputs.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <fstream>
 #include <regex>
 #include <set>
+#include <string_view>
 
 namespace ttrace {
 namespace {
@@ -70,9 +72,31 @@ std::vector<fs::path> files_of(const fs::path& module) {
   return files;
 }
 
+bool lies_in_one_of(const fs::path& file, const std::set<std::string>& directories) {
+  for (fs::path parent = file.parent_path(); !parent.empty() && parent != parent.root_path();
+       parent = parent.parent_path()) {
+    if (directories.contains(parent.string())) return true;
+  }
+  return false;
+}
+
+// Adds the configurations beside the script, which no import names: files, and the folders where they usually lie.
+void add_configurations(const fs::path& script, std::set<std::string>& inputs) {
+  constexpr std::array<std::string_view, 6> kSuffixes = {".yaml", ".yml", ".json", ".toml", ".cfg", ".ini"};
+  constexpr std::array<std::string_view, 3> kFolders = {"conf", "config", "configs"};
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::absolute(script).parent_path())) {
+    const fs::path name = entry.path().filename();
+    const bool is_file = entry.is_regular_file() && std::ranges::find(kSuffixes, name.extension()) != kSuffixes.end();
+    const bool is_folder = entry.is_directory() && std::ranges::find(kFolders, name) != kFolders.end();
+    if (!name.string().starts_with('.') && (is_file || (is_folder && !fs::is_empty(entry.path())))) {
+      inputs.insert(relative_to_here(entry.path()).string());
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<std::string> program_inputs(const fs::path& script) {
+std::vector<std::string> program_inputs(const fs::path& script, const std::vector<std::string>& named) {
   const std::vector<fs::path> places = {fs::absolute(script).parent_path(), fs::current_path(),
                                         fs::current_path() / "src"};
   std::set<std::string> inputs;
@@ -89,10 +113,9 @@ std::vector<std::string> program_inputs(const fs::path& script) {
       }
     }
   }
-  std::erase_if(inputs, [&](const std::string& input) {
-    const fs::path parent = fs::path(input).parent_path();
-    return !parent.empty() && inputs.contains(parent.string());
-  });
+  add_configurations(script, inputs);
+  for (const std::string& name : named) inputs.insert(relative_to_here(name).string());
+  std::erase_if(inputs, [&](const std::string& input) { return lies_in_one_of(input, inputs); });
   return {inputs.begin(), inputs.end()};
 }
 

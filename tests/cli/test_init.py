@@ -104,12 +104,13 @@ def test_inputs_are_the_script_and_what_it_imports_of_its_own_project(ttrace, in
         "model/net.py": "from . import layers\nimport lib\n",
         "src/lib/core.py": "",
         "conf/small.yaml": "",
+        "hydra.yaml": "",
         "README.md": "",
     }
     for name, text in files.items():
         (ttrace.directory / name).parent.mkdir(parents=True, exist_ok=True)
         (ttrace.directory / name).write_text(text)
-    inputs = ["deep.py", "helpers.py", "model", "src/lib", "train.py", "conf/small.yaml"]
+    inputs = ["conf", "deep.py", "helpers.py", "hydra.yaml", "model", "src/lib", "train.py"]
     launcher = ["torchrun", "--nproc-per-node", "2"]
     content = written(ttrace, *launcher, "train.py", "--config=conf/small.yaml", "--data", "nowhere")
     assert content["reference"]["inputs"] == content["candidates"][0]["inputs"] == inputs

@@ -516,8 +516,12 @@ def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
     assert project.refusal().startswith(".ttrace/reference: stale: code model.txt: was ")
     git("checkout", "model.txt")
     project.write("notes.md", "neither code nor tracked")
-    project.run("--json", "r.json", code=0)
+    project.run("--json", "another.json", code=0)
+    project.run(code=0)  # the reports of the runs before are no code
     assert project.calls() == []
+    project.write("settings.json", "{}")
+    assert project.refusal("--json", "r.json").startswith(".ttrace/reference: stale: code settings.json: was none, is ")
+    (project.directory / "settings.json").unlink()
     project.write("new.py", "")
     assert project.refusal("--json", "r.json").startswith(".ttrace/reference: stale: code new.py: was none, is ")
 
