@@ -170,12 +170,8 @@ class RankFile:
         if self.position.is_known:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
-    def close(
-        self, complete: bool, seconds: float, not_seen: list[dict], rehearsals: dict, steps: dict, sources: dict
-    ) -> None:
-        """`not_seen`: of `NotSeen.as_list`; `rehearsals`: of `Rehearsals.as_document`, `steps`: of `OptimizerSteps`,
-        `sources`: of `Sources`."""
-        facts = {"not_seen": not_seen, "rehearsals": rehearsals}
+    def close(self, complete: bool, seconds: float, facts: dict[str, Any], steps: dict, sources: dict) -> None:
+        """`facts`: what the provenance says in any case; `steps`: of `OptimizerSteps`, `sources`: of `Sources`."""
         provenance = self._provenance(seconds, **facts, optimizer_steps=steps, sources=sources)
         if sources and len(provenance) > _MOST_BYTES:
             provenance = self._provenance(seconds, **facts, optimizer_steps=steps)
