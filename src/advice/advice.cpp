@@ -17,6 +17,8 @@ using Case = std::optional<Step> (*)(const Report&, const Situation&);
 constexpr std::array<Case, 4> kLacks = {lacks_correspondence, lacks_annotations, lacks_order_of_microbatches,
                                         lacks_tolerances};
 constexpr std::array<Case, 2> kCloserLooks = {second_run, report_page};
+// The cases of one that may be right.
+constexpr std::array<Case, 2> kOpen = {lacks_placement, lacks_iterations};
 
 // Returns the step of the first case that applies; an empty one where none does.
 Step first_step(std::span<const Case> cases, const Report& report, const Situation& situation) {
@@ -39,7 +41,7 @@ bool has_broken_ranks(const Report& report) {
 void add_advice(const Situation& situation, Report& report) {
   report.advice.all_findings = situation.check + " --all";
   if (report.verdict() == RunVerdict::kCouldNotLook && !has_broken_ranks(report)) {
-    if (auto step = lacks_placement(report, situation)) report.advice.next = std::move(step->next);
+    report.advice.next = first_step(kOpen, report, situation).next;
   }
   if (report.verdict() != RunVerdict::kDifferent) return;
   Step step = first_step(kLacks, report, situation);

@@ -21,6 +21,8 @@ std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situ
 std::optional<Step> lacks_tolerances(const Report& report, const Situation& situation);
 // Says where to get the lines that a guessed placement lacks, of a candidate that may be right.
 std::optional<Step> lacks_placement(const Report& report, const Situation& situation);
+// Records the iterations in which a family of parameters has other gradients than zeros, of both runs.
+std::optional<Step> lacks_iterations(const Report& report, const Situation& situation);
 // Looks closer at what differs: closer_looks.cpp.
 std::optional<Step> second_run(const Report& report, const Situation& situation);
 std::optional<Step> report_page(const Report& report, const Situation& situation);

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "advice/cases.h"
 #include "host/shell_words.h"
@@ -103,6 +105,23 @@ std::optional<Step> lacks_placement(const Report& report, const Situation& situa
   });
   if (!is_guessed) return std::nullopt;
   return Step{std::nullopt, draft_command(report, situation)};
+}
+
+std::optional<Step> lacks_iterations(const Report& report, const Situation& situation) {
+  const auto& zero = report.proof.zero_gradients;
+  if (!zero) return std::nullopt;
+  const std::string iterations = fmt::format("{}-{}", zero->first, zero->last + 1);
+  std::vector<std::string> lines;
+  for (const auto& [aligned, directory] : {std::pair(&situation.reference, &report.runs.reference),
+                                           std::pair(&situation.candidate, &report.runs.candidate)}) {
+    const Provenance& made = aligned->trace->provenance;
+    if (made.command.empty()) return std::nullopt;
+    const std::string axes = made.axes.value_or("");
+    lines.push_back(fmt::format("ttrace collect -o {} --iterations {}{} -- {}",
+                                shell_word(fmt::format("{}-{}", *directory, iterations)), iterations,
+                                axes.empty() ? "" : " --axes " + shell_word(axes), shell_line(made.command)));
+  }
+  return Step{std::nullopt, fmt::format("{}", fmt::join(lines, " && "))};
 }
 
 std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation) {

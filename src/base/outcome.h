@@ -126,6 +126,7 @@ struct OverrideUse {
 // Says what a check of a run's optimizer steps has covered (step/step.h). An update is one parameter's, in one
 // iteration, by all ranks that hold a part of it.
 struct StepCoverage {
+  std::int64_t trained = 0;             // parameters that want gradients, used or not; 0: the trace does not say
   std::int64_t parameters = 0;          // that have updates
   std::int64_t parameters_checked = 0;  // all of whose updates were checked
   std::int64_t updates = 0, updates_checked = 0;
@@ -140,6 +141,7 @@ struct StepCoverage {
   std::set<std::string> regressed_optimizers;
   double worst_regressed = 0;
   std::map<std::string, std::int64_t> not_checkable;  // why updates were not checked, and how many
+  std::vector<std::string> untrained;  // of those that want gradients, and why: `pooler.weight: in no optimizer`
 };
 
 // A finding that a waiver accepts; without it the verdict would not be `same`.

@@ -26,6 +26,7 @@ struct RecordingSelection {
   std::optional<std::int32_t> depth;      // of the modules whose calls are recorded; absent: any
   bool sketch = false;                    // large tensors as sketches
   std::vector<std::string> whole;         // ... but not those that these patterns fit
+  bool no_grad = false;                   // calls of models without gradients, and nothing else
   friend bool operator==(const RecordingSelection&, const RecordingSelection&) = default;
 };
 

@@ -276,6 +276,31 @@ struct Rehearsals {
   std::set<std::array<std::int32_t, 3>> microbatches;
 };
 
+// A rank's statement of parameters that want gradients, used or not, of all models that ran in what was recorded. It
+// stands beside the steps as
+//
+//   "trained": [{"chunk": 0, "parameters": 0, "optimizer": "torch.optim.adam.Adam", "number": 0, "group": 1}]
+//
+// where `parameters` is the place of their names in the list there, `number` that of the optimizer among the program's,
+// in the order in which they were made, and `group` that of its parameter group. `optimizer` is "" where none has them,
+// and absent where nobody knows: then some optimizer has tensors of which it is not known what they are. May be absent.
+struct TrainedGroup {
+  std::int32_t chunk = 0;
+  std::vector<std::string> parameters;
+  std::optional<std::string> optimizer;
+  std::int64_t number = 0, group = 0;
+};
+
+// A rank's statement of iterations that it recorded beyond those it was asked for, since the gradients of some parameters
+// were zero so far. Its provenance holds it as
+//
+//   "further": {"asked": [0], "finished": [1]}
+//
+// What it recorded of any other iteration is of one that the program did not finish, and no part of its trace.
+struct FurtherIterations {
+  std::set<std::int32_t> asked, finished;
+};
+
 // A rank's statement of an optimizer that took no step in what was recorded, though it has parameters that want
 // gradients, and others stepped: `"unstepped": [{"optimizer": "torch.optim.adam.Adam", "parameters": 6}]` beside the
 // steps. May be absent.
@@ -301,6 +326,8 @@ struct RankTrace {
   std::int64_t rehearsed = 0;                    // how many recorded tensors of rehearsals were left out
   bool job_failed = false;                       // after all was recorded: `complete` was taken back
   std::shared_ptr<const ModuleConfigurations> configurations = nullptr;  // null: it says nothing of them
+  std::set<std::int32_t> further = {};           // iterations beyond those that were asked for
+  std::vector<TrainedGroup> trained = {};        // empty: it says nothing of what the program trains
 
   bool is_whole() const { return complete || job_failed; }
   const std::byte* bytes_of(const Entry& entry) const {  // its elements; throws RecordedAsSketch
@@ -324,6 +351,7 @@ struct Trace {
   // How the job failed after ranks had recorded all that they were to: "the command exited with code 3 after all of
   // this was recorded". None: no rank says so.
   std::optional<std::string> failure = {};
+  std::set<std::int32_t> left_out = {};  // further iterations that not all ranks recorded
 };
 
 // Throws InputError where a tensor of the trace was recorded as a sketch; `what` needs its elements.

@@ -49,7 +49,7 @@ RunFile load(const RunOptions& options, const std::string& today) {
   }
   RunFile file = read_run_file(options.file);
   // A mistake that would stop a command later is reported before the first one runs.
-  parse_iterations(file.iterations, file.path + ": iterations");
+  if (!file.iterations.empty()) parse_iterations(file.iterations, file.path + ": iterations");
   check_axes(file.reference.axes, fmt::format("{}:{}: axes", file.path, file.reference.line));
   load_annotations(file.annotations);
   if (!file.correspondence.empty()) load_correspondence(file.correspondence);

@@ -18,7 +18,7 @@
 //   annotations: megatron_gpt              # a file, or the name of a preset
 //   parameters: {cp_layout: striped}       # of the annotations, as --set gives them
 //   correspondence: transformers_megatron_llama  # the candidates are another program: a file, or one that comes along
-//   iterations: 0-1                        # to record [0]
+//   iterations: 0-1                        # to record [as collect]
 //   seeds: 3                               # number of perturbed runs [3]
 //   estimator: input                       # what they perturb, or modules [input]
 //   margin: 3                              # allowed = margin * max(estimate, floor) [3]

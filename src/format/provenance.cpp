@@ -58,6 +58,7 @@ RecordingSelection selection_of(const Json& json) {
   if (depth.is_number_unsigned()) selection.depth = depth.get<std::int32_t>();
   selection.sketch = value_or_null(json, "sketch") == Json(true);
   selection.whole = string_list(value_or_null(json, "whole"));
+  selection.no_grad = value_or_null(json, "no_grad") == Json(true);
   return selection;
 }
 
@@ -243,6 +244,17 @@ Rehearsals parse_rehearsals(const std::string& provenance, std::string_view wher
       fmt::format("{}: its provenance has 'rehearsals' that are none; expected what `ttrace collect` writes", where));
 }
 
+std::optional<FurtherIterations> parse_further(const std::string& provenance, std::string_view where) try {
+  if (provenance.find("\"further\"") == provenance.npos) return std::nullopt;
+  const Json json = value_or_null(Json::parse(provenance), "further");
+  if (json.is_null()) return std::nullopt;
+  return FurtherIterations{json.at("asked").get<std::set<std::int32_t>>(),
+                           json.at("finished").get<std::set<std::int32_t>>()};
+} catch (const std::exception&) {  // of JSON that is none, or something else
+  throw InputError(fmt::format(
+      "{}: its provenance has 'further' that are no iterations; expected what `ttrace collect` writes", where));
+}
+
 std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, std::string_view where) try {
   const Json json = value_or_null(value_or_null(Json::parse(provenance), "optimizer_steps"), "unstepped");
   std::vector<UnsteppedOptimizer> unstepped;
@@ -255,6 +267,32 @@ std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, s
 } catch (const std::exception&) {
   throw InputError(fmt::format(
       "{}: its provenance has 'unstepped' that are no optimizers; expected what `ttrace collect` writes", where));
+}
+
+std::vector<TrainedGroup> parse_trained(const std::string& provenance, std::string_view where) try {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  std::vector<TrainedGroup> groups;
+  if (provenance.find("\"trained\"") == provenance.npos) return groups;
+  const Json json = value_or_null(Json::parse(provenance), "optimizer_steps");
+  if (value_or_null(json, "trained").is_null()) return groups;
+  const auto lists = json.at("parameters").get<std::vector<std::vector<std::string>>>();
+  std::size_t names = 0;
+  for (const Json& item : json.at("trained").get<std::vector<Json>>()) {
+    TrainedGroup& group = groups.emplace_back();
+    group.chunk = static_cast<std::int32_t>(count_of(item, "chunk", kMost));
+    group.parameters = lists.at(static_cast<std::size_t>(count_of(item, "parameters", kMost)));
+    if (const Json optimizer = value_or_null(item, "optimizer"); !optimizer.is_null()) {
+      group.optimizer = optimizer.get<std::string>();
+    }
+    group.number = count_of(item, "number", kMost);
+    group.group = count_of(item, "group", kMost);
+    names += group.parameters.size();
+    if (names > kMaxNamesInSteps) throw std::invalid_argument("too many names");
+  }
+  return groups;
+} catch (const std::exception&) {
+  throw InputError(fmt::format(
+      "{}: its provenance has 'trained' that are no parameters; expected what `ttrace collect` writes", where));
 }
 
 std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance, std::string_view where) try {

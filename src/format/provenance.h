@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +36,16 @@ std::vector<OptimizerStep> parse_optimizer_steps(const std::string& provenance, 
 // The same of its optimizers that took none.
 std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, std::string_view where);
 
+// The same of the parameters that want gradients.
+std::vector<TrainedGroup> parse_trained(const std::string& provenance, std::string_view where);
+
 // Returns what the rank says of calls that trained nothing: `rehearsals`, whose grammar is in base/trace.h. Throws
 // InputError where it is malformed, or a number in it is negative.
 Rehearsals parse_rehearsals(const std::string& provenance, std::string_view where);
+
+// Returns what the rank says of iterations beyond those that it was asked for: `further`, whose grammar is in
+// base/trace.h; none where it says nothing. Throws InputError where it is malformed.
+std::optional<FurtherIterations> parse_further(const std::string& provenance, std::string_view where);
 
 // Returns what the rank says of where its modules are: `sources`, whose grammar is in base/module_source.h; null
 // where it says nothing. Throws InputError where it is malformed.

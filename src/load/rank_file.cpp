@@ -16,6 +16,7 @@
 #include "format/run_attributes.h"
 #include "load/check_entries.h"
 #include "load/entry_mappings.h"
+#include "load/further.h"
 #include "load/mapped_file.h"
 #include "load/problems.h"
 #include "load/program_words.h"
@@ -99,9 +100,11 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   rank.not_seen = parse_not_seen(run.provenance, path.string());
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.unstepped = parse_unstepped(run.provenance, path.string());
+  rank.trained = parse_trained(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
   rank.configurations = parse_configurations(run.provenance, path.string());
   leave_out(parse_rehearsals(run.provenance, path.string()), rank);
+  if (const auto further = parse_further(run.provenance, path.string())) leave_out_unfinished(*further, rank);
   return {run, std::move(rank)};
 }
 
@@ -235,7 +238,10 @@ Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
               parse_provenance(run.provenance, directory.string()),
               read_program_words(words_of(files)),
               {}};
+  std::vector<RankTrace*> ranks;
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
+  for (RankTrace& rank : trace.ranks) ranks.push_back(&rank);
+  trace.left_out = leave_out_uncommon(ranks);
   trace.failure = failure_of(trace);
   return trace;
 }

@@ -40,6 +40,7 @@ void leave_out(const Rehearsals& rehearsals, RankTrace& rank) {
   };
   renumber(rank.not_seen);
   renumber(rank.optimizer_steps);
+  renumber(rank.trained);
 }
 
 }  // namespace ttrace

@@ -260,6 +260,7 @@ void describe(auto& object, const FirstWrong& first) {
 
 void describe(auto& object, const StepCoverage& steps) {
   object.is("OptimizerSteps", "What was checked of the optimizer's steps.");
+  object.has("trained", steps.trained, "parameters that want gradients, used or not; 0: the trace does not say");
   object.has("parameters", steps.parameters, "that have updates");
   object.has("parameters_checked", steps.parameters_checked, "all of whose updates were checked");
   object.has("updates", steps.updates, "");
@@ -273,6 +274,7 @@ void describe(auto& object, const StepCoverage& steps) {
   object.has("worst_regressed", steps.worst_regressed,
              "the largest error of a right one, in units of what correct runs explain");
   object.has("not_checkable", steps.not_checkable, "why updates were not checked, and how many");
+  object.has("untrained", steps.untrained, "those of the parameters that want gradients, and why");
 }
 
 void describe(auto& object, const Report& report) {

@@ -335,10 +335,10 @@ std::string describe_steps(const Report& report) {
   const StepCoverage& steps = *report.totals.steps;
   std::vector<std::string_view> classes;
   for (const std::string& optimizer : steps.optimizers) classes.push_back(last_component(optimizer));
-  std::string text =
-      fmt::format("optimizer steps checked: {} of {} parameters, {}{}{}\n", steps.parameters_checked, steps.parameters,
-                  count_of(static_cast<std::int64_t>(steps.iterations.size()), "iteration"),
-                  classes.empty() ? "" : ", ", printable(fmt::format("{}", fmt::join(classes, ", "))));
+  std::string text = fmt::format("optimizer steps checked: {} of {} parameters, {}{}{}\n", steps.parameters_checked,
+                                 std::max(steps.trained, steps.parameters),
+                                 count_of(static_cast<std::int64_t>(steps.iterations.size()), "iteration"),
+                                 classes.empty() ? "" : ", ", printable(fmt::format("{}", fmt::join(classes, ", "))));
   if (steps.updates_regressed > 0) {
     std::vector<std::string_view> regressed;
     for (const std::string& optimizer : steps.regressed_optimizers) regressed.push_back(last_component(optimizer));
@@ -348,6 +348,7 @@ std::string describe_steps(const Report& report) {
   for (const auto& [reason, updates] : steps.not_checkable) {
     text += fmt::format("  {} not checked: {}\n", count_of(updates, "update"), printable(reason));
   }
+  for (const std::string& which : steps.untrained) text += fmt::format("  {}\n", which);
   return text;
 }
 

@@ -149,6 +149,18 @@ CacheState Artifacts::state_of(const std::string& artifact, const Key& now) cons
   return workspace_.state_of(artifact, all);
 }
 
+// Returns those that the file names; none: as `collect` has it by default.
+std::vector<std::int32_t> Artifacts::stated_iterations() const {
+  return file_.iterations.empty() ? std::vector<std::int32_t>{} : parse_iterations(file_.iterations);
+}
+
+// Returns what all other runs are to record: what the reference did, where there is one.
+std::vector<std::int32_t> Artifacts::iterations_of_reference() const {
+  const fs::path reference = workspace_.trace_of(kReference);
+  if (!file_.iterations.empty() || !fs::exists(reference)) return stated_iterations();
+  return iterations_of(read_trace(reference));
+}
+
 Key Artifacts::job_key(const Job& job) {
   Key key;
   if (job.inputs.empty()) {
@@ -159,7 +171,10 @@ Key Artifacts::job_key(const Job& job) {
   }
   key["command"] = shell_line(job.command);
   key["axes"] = job.axes;
-  key["iterations"] = file_.iterations;
+  // Which further ones a reference needs, its recording tells.
+  const std::vector<std::int32_t> iterations =
+      &job == &file_.reference ? stated_iterations() : iterations_of_reference();
+  key["iterations"] = iterations.empty() ? "0" : fmt::format("{}", fmt::join(iterations, ","));
   key["ttrace"] = TTRACE_VERSION;
   for (const std::string& name : file_.environment) {
     if (const char* value = std::getenv(name.c_str())) key["environment " + name] = value;
@@ -268,7 +283,7 @@ void Artifacts::require_renewal(const std::string& artifact, const CacheState& s
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
   options.annotations = &job == &file_.reference ? annotations_of_reference(file_) : annotations_for(file_, job);
-  options.iterations = parse_iterations(file_.iterations);
+  options.iterations = &job == &file_.reference ? stated_iterations() : iterations_of_reference();
   options.axes = job.axes;
   options.command = job.command;
   options.stdout_to_stderr = true;
@@ -372,6 +387,7 @@ void Artifacts::make_reference(Renewal renewal) {
 Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed) {
   const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
   Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
+  run.options.iterations = iterations_of_reference();
   run.options.perturb = seed;
   run.options.perturb_at = file_.estimator;
   return run;

@@ -78,6 +78,8 @@ class Artifacts {
   Key rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
   Key tolerance_key(const std::string& reference_run) const;
   std::string reference_run_id() const;
+  std::vector<std::int32_t> stated_iterations() const;
+  std::vector<std::int32_t> iterations_of_reference() const;
   CacheState state_of_run(const std::string& artifact, const Key& key);
   std::optional<SoftwareDifference> other_software(const std::string& artifact) const;
   CollectOptions options_for(const Job& job) const;

@@ -34,10 +34,12 @@
 #include "identify/data_parallel.h"
 #include "judge/declared_sums.h"
 #include "judge/judge.h"
+#include "load/further.h"
 #include "load/mapped_file.h"
 #include "load/trace_reader.h"
 #include "merge/rewritten.h"
 #include "page/depict.h"
+#include "step/account.h"
 #include "step/judge_steps.h"
 #include "tolerance/default_tolerance.h"
 #include "workflow/annotations.h"
@@ -61,6 +63,12 @@ void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector
         "{}: rank {} called models before they trained, and no backward followed: {} tensors of that are left out",
         side, rank.rank, rank.rehearsed));
     break;  // the others do the same
+  }
+  if (!aligned.trace->left_out.empty()) {
+    notes.push_back(
+        fmt::format("{}: iteration {}, recorded since gradients were zero before, is not compared: not all ranks of "
+                    "both sides have it",
+                    side, fmt::join(aligned.trace->left_out, ", ")));
   }
   if (aligned.trace->world_size == 1) return;
   for (const std::string& note : aligned.alignment.notes) notes.push_back(fmt::format("{}: {}", side, note));
@@ -114,6 +122,16 @@ void require_two_runs(const Trace& reference, const Trace& candidate) {
                   candidate.directory.string(), reference.directory.string(), reference.run_id));
 }
 
+// Leaves out the iterations that one side recorded beyond those that it was asked for, and the other did not.
+void keep_common_iterations(Trace& reference, Trace& candidate) {
+  std::vector<RankTrace*> ranks;
+  for (Trace* trace : {&reference, &candidate}) {
+    for (RankTrace& rank : trace->ranks) ranks.push_back(&rank);
+  }
+  const std::set<std::int32_t> uncommon = leave_out_uncommon(ranks);
+  candidate.left_out.insert(uncommon.begin(), uncommon.end());
+}
+
 // Where the programs differ, annotations are of the candidate's names.
 Annotations annotations_of_reference(const CheckOptions& options, const Annotations& of_candidate) {
   if (!options.reference_annotations.file.empty()) return load_annotations(options.reference_annotations);
@@ -151,6 +169,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   if (!options.reference_iterations.empty()) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
   }
+  keep_common_iterations(reference, candidate);
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
   if (options.correspondence.empty() && candidate.mesh.axes.empty() && !loaded.annotations.axes) {
     loaded.told_axes = data_parallel_axes(reference, candidate);
@@ -289,6 +308,7 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   report.runs.failed = loaded.candidate.trace->failure;
   report.totals.steps = steps.coverage;
   report.proof.unstepped = describe_unstepped(*loaded.reference.trace, *loaded.candidate.trace);
+  if (report.totals.steps) add_account(loaded.candidate, *report.totals.steps);
   report.notes.insert(report.notes.end(), steps.notes.begin(), steps.notes.end());
   report.strict = options.strict;
   return report;

@@ -21,7 +21,8 @@ namespace ttrace {
 struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
   AnnotationSource annotations;
-  std::vector<std::int32_t> iterations = {0};
+  // Empty: 0, and at most two further ones while gradients of a family of parameters are zero.
+  std::vector<std::int32_t> iterations;
   bool split = false;  // into a trace for each iteration: `list_iterations` (load/trace_reader.h)
   std::string axes;    // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;

@@ -133,6 +133,23 @@ int conclude_without_trace(const fs::path& directory, const CommandResult& resul
   return kExitCouldNotLook;
 }
 
+constexpr const char* kWithoutGradName = "no-grad";  // DIRECTORY of the collector's without_grad.py
+
+// Makes what was recorded of calls without gradients the trace where no process called a model with them, and removes
+// it elsewhere.
+void settle_calls_without_grad(const fs::path& directory) {
+  const fs::path without = directory / kWithoutGradName;
+  std::error_code ignored;
+  if (!fs::is_directory(without, ignored)) return;
+  if (rank_files_in(directory).empty() && !rank_files_in(without).empty()) {
+    for (const auto& entry : fs::directory_iterator(without, ignored)) {
+      fs::rename(entry.path(), directory / entry.path().filename(), ignored);
+    }
+    spdlog::info("no model was called with gradients: what ran without them was recorded");
+  }
+  fs::remove_all(without, ignored);
+}
+
 // Takes the completion marks back from the ranks' files, and says beside them how the job failed where there were any.
 void mark_all_incomplete(const fs::path& directory, const std::string& failure) {
   bool was_complete = false;
@@ -225,6 +242,7 @@ bool repeats(const fs::path& first, const fs::path& again) {
 }
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
+  settle_calls_without_grad(directory);
   const std::vector<std::string> problems = problems_in(directory);
   if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
   // An iteration that has a trace of its own was over when the command failed.

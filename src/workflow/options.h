@@ -243,6 +243,12 @@ void visit_options(Options& options, Visit&& visit) {
              .group = "Sketching",
              .needs = "--sketch"},
       options.whole);
+  visit(
+      Option{"--no-grad", "",
+             "Record what the program calls without gradients (an evaluation, a rollout), and nothing else: each call "
+             "of a model is a micro-batch of iteration 0",
+             kGroup},
+      options.no_grad);
 }
 
 template <OptionsOf<RewriteOptions> Options, class Visit>
@@ -274,9 +280,9 @@ void visit_options(Options& options, Visit&& visit) {
         options.output);
   visit(Option{.names = "--iterations",
                .type = "LIST",
-               .help = "Iterations to record, as in 0,2,5-7",
+               .help = "Iterations to record, as in 0,2,5-7 [0, and at most two further ones while the gradients of "
+                       "some parameters are zero]",
                .group = kRecording,
-               .shows_default = true,
                .for_ranks = true},
         options.iterations);
   visit(

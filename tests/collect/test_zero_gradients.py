@@ -23,7 +23,7 @@ class Layer(nn.Module):
     def forward(self, x):
         return torch.tanh(self.base(x) + self.lora_B(self.lora_A(x)))
 model = nn.Sequential(Layer(), Layer(), Layer())
-inputs = torch.randn(2, 4, 8).chunk(world, 1)
+inputs = torch.randn(3, 4, 8).chunk(world, 1)
 net = model
 if world > 1:
     import torch.distributed.nn
@@ -49,7 +49,8 @@ def checked(warm_programs, tmp_path_factory):
         program, trace = directory / f"{name}.py", directory / f"{name}-{iterations}"
         program.write_text(LORA.replace("IGNORED", f'"{ignored}"' if ignored else ""))
         if not trace.exists():
-            collected = run([TTRACE, "collect", "-o", trace, "--iterations", iterations, "--", *ranks(count, program)])
+            asked = ["--iterations", iterations] if iterations else []
+            collected = run([TTRACE, "collect", "-o", trace, *asked, "--", *ranks(count, program)])
             assert collected.returncode == 0, collected.stderr
         return trace
 
@@ -74,6 +75,20 @@ def test_gradients_that_are_zero_in_the_first_iteration_prove_nothing_of_their_p
         "nothing is proved of #.lora_A.weight, whose gradients are zero on both sides in all that was recorded; "
         "expected iterations in which they are not: --iterations 0-1"
     ), check.stdout
+
+
+def test_what_is_to_be_recorded_further_can_be_typed(checked):
+    lines = checked("0").stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("next: ")]
+    assert line.count("ttrace collect -o ") == 2 and line.count(" --iterations 0-1 -- ") == 2, line
+
+
+def test_recording_goes_on_by_itself_until_a_mistake_shows(checked):
+    right, wrong = checked(""), checked("", "1.lora_A.weight")
+    assert right.returncode == 0 and "2 iterations, SGD" in right.stdout, right.stdout
+    assert wrong.returncode == 1 and "first wrong tensor: 1.lora_A.weight main_grad, iteration 1" in wrong.stdout, (
+        wrong.stdout
+    )
 
 
 def test_in_the_second_iteration_a_mistake_is_found_and_the_right_run_is_the_same(checked):

@@ -285,6 +285,7 @@ export interface OtherSurrounding {
 
 // What was checked of the optimizer's steps.
 export interface OptimizerSteps {
+  trained: number; // parameters that want gradients, used or not; 0: the trace does not say
   parameters: number; // that have updates
   parameters_checked: number; // all of whose updates were checked
   updates: number;
@@ -297,6 +298,7 @@ export interface OptimizerSteps {
   regressed_optimizers: string[]; // the classes that made those
   worst_regressed: number | null; // the largest error of a right one, in units of what correct runs explain
   not_checkable: Record<string, number>; // why updates were not checked, and how many
+  untrained: string[]; // those of the parameters that want gradients, and why
 }
 
 // A tensor, its verdict and its reason; or, without a name, a finding about ranks.

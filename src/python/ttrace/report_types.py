@@ -300,6 +300,7 @@ class OtherSurrounding:
 class OptimizerSteps:
     """What was checked of the optimizer's steps."""
 
+    trained: int  # parameters that want gradients, used or not; 0: the trace does not say
     parameters: int  # that have updates
     parameters_checked: int  # all of whose updates were checked
     updates: int
@@ -312,6 +313,7 @@ class OptimizerSteps:
     regressed_optimizers: tuple[str, ...]  # the classes that made those
     worst_regressed: float | None  # the largest error of a right one, in units of what correct runs explain
     not_checkable: Mapping[str, int]  # why updates were not checked, and how many
+    untrained: tuple[str, ...]  # those of the parameters that want gradients, and why
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,13 @@ What is recorded:
     buffers.py              buffers, and models that no optimizer updates
     turns.py                ... by which optimizers: an iteration is a step of each
     steps.py                what optimizers step with: options, step count, clip factor, state
+    zero_gradients.py       ... of which more iterations would show more
     step_facts.py           ... as they say it themselves
     step_gradients.py       ... of the gradient that they are given
     optimizer_steps.py      ... as the trace says it
+    trained.py              which parameters want gradients, and which optimizers have them
     explicit.py             what the program passes to `record`, below
+    without_grad.py         what runs without gradients, where nothing else does
     gaps.py                 what is not recorded of modules
     not_seen.py             what is not recorded, as the trace says it
     selection.py            what is to be recorded

@@ -24,6 +24,7 @@ from .coordinates import rank_and_world_size
 from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
+from .problems import listed
 from .rank_file import RankFile
 from .rehearsals import Rehearsals
 from .selection import Selection
@@ -31,6 +32,7 @@ from .side_stream import OutOfDeviceMemory
 from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
+from .zero_gradients import MOST_FURTHER, ZeroGradients
 
 # gloo's threads drop what they hold of Python after a collective, for which they need the interpreter's lock. One that
 # does so while the interpreter ends aborts the process ("terminate called without an active exception", PyTorch 2.13).
@@ -38,8 +40,12 @@ _SECONDS_OF_GLOO = 0.05
 
 
 class Collector:
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, announces: bool = True):
+        """`announces`: what this process starts is told that it is recorded."""
         self.config = config
+        # What the program calls without gradients is recorded, and nothing else.
+        self.no_grad = config.choice is not None and config.choice.no_grad
+        self._announces = announces
         self.clock = Clock()
         self.threads = Threads()
         self._lock = threading.RLock()  # several threads may call modules
@@ -52,6 +58,8 @@ class Collector:
         self._rehearsals = Rehearsals()
         self._selection = Selection(config.choice, self._not_seen) if config.choice else None
         self.optimizer_steps = OptimizerSteps()
+        self.zero_gradients = ZeroGradients() if config.may_go_on else None
+        self.iterations = set(config.iterations)  # those to record
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
         self.configurations = Configurations()
@@ -103,7 +111,7 @@ class Collector:
 
     def is_recorded(self) -> bool:
         """Whether the iteration at hand is."""
-        return self.clock.iteration in self.config.iterations
+        return self.clock.iteration in self.iterations
 
     def open(self) -> RankFile:
         """This rank's file. Raises CollectError, TraceError."""
@@ -111,7 +119,8 @@ class Collector:
             self.file = RankFile(self.config, self._directory())
         if not self._is_announced:
             self._is_announced = True
-            processes.announce(self.config.run_id)
+            if self._announces:
+                processes.announce(self.config.run_id)
             _at_end_of_child_process(self.at_exit)
         return self.file
 
@@ -162,11 +171,15 @@ class Collector:
 
     # Iterations.
 
-    def before_outermost_call(self, in_grad_mode: bool) -> None:
+    def is_wanted(self) -> bool:
+        """Whether what the program calls just now is of the sort that is recorded: with gradients, or without."""
+        return torch.is_grad_enabled() != self.no_grad
+
+    def before_outermost_call(self, is_wanted: bool) -> None:
         """Before the program itself calls any module. After the steps of an iteration, the parameters are now as the
         next one sees them."""
         if self.clock.stepped and not self.awaits_steps():
-            self.finish_iteration(in_grad_mode)
+            self.finish_iteration(is_wanted)
 
     def finish_iteration(self, begin_next: bool) -> None:
         """`begin_next` is false where the program may yet do more in this iteration: it evaluates the model."""
@@ -185,9 +198,21 @@ class Collector:
             self._close_file(complete=True)
         elif self.file is not None and self.is_recorded():
             self.file.finish_transfers()
+        if self.zero_gradients is not None and self.goes_on:
+            self._go_on_behind_zeros(self.zero_gradients.families())
         self.clock.next_iteration()
-        if self.clock.iteration > max(self.config.iterations):
+        if self.clock.iteration > max(self.iterations):
             self.close(complete=True)
+
+    def _go_on_behind_zeros(self, families: list[str]) -> None:
+        """At the end of an iteration, where those of parameters have had no gradients but zeros so far."""
+        next_iteration = self.clock.iteration + 1
+        last = max(self.config.iterations) + MOST_FURTHER
+        if families and next_iteration not in self.iterations and next_iteration <= last:
+            self.iterations.add(next_iteration)
+            self.warn(
+                f"recording goes on to iteration {next_iteration}: the gradients of {listed(families)} are zero so far"
+            )
 
     # The end.
 
@@ -201,15 +226,18 @@ class Collector:
         file, self.file = self.file, None
         if file is None:
             return
-        file.close(
-            complete,
-            self.seconds,
-            self._not_seen.as_list(),
-            self._rehearsals.as_document(),
-            self.optimizer_steps.as_document(),
-            self.sources.as_document(),
-            self.configurations.as_document(),
-        )
+        said = {
+            "not_seen": self._not_seen.as_list(),
+            "rehearsals": self._rehearsals.as_document(),
+            "optimizer_steps": self.optimizer_steps.as_document(),
+            "sources": self.sources.as_document(),
+            "configurations": self.configurations.as_document(),
+        }
+        if self.iterations != self.config.iterations:
+            finished = {iteration for iteration in self.iterations if iteration < self.clock.iteration}
+            asked = self.config.iterations
+            said["further"] = {"asked": sorted(asked), "finished": sorted(finished - asked)}
+        file.close(complete, self.seconds, said)
         self.is_whole = complete
         if self.config.split:  # the next iteration's file says nothing of this one
             self.optimizer_steps.clear()
@@ -286,7 +314,9 @@ class Collector:
         if crashed:
             self.close(complete=False)
             return
-        if self.clock.running and not self.clock.ever_stepped and self.is_recorded():
+        if self.clock.running and self.no_grad:
+            self.clock.stepped = True
+        elif self.clock.running and not self.clock.ever_stepped and self.is_recorded():
             self.warn("no optimizer step was seen: all that was recorded counts as iteration 0")
             self.clock.stepped = True
         self.goes_on = False

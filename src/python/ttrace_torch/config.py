@@ -27,13 +27,15 @@ class Choice:
     reason: str  # why the others are not, as the trace says it
     sketch: bool = False  # large tensors are recorded as sketches
     whole: tuple[str, ...] = ()  # ... but those that these patterns fit
+    no_grad: bool = False  # calls of models without gradients, and nothing else
 
 
 @dataclass(frozen=True)
 class Config:
     directory: str  # of the trace, absolute
     run_id: str
-    iterations: frozenset[int]  # those to record
+    iterations: frozenset[int]  # those to record, and where nobody has said which, further ones (zero_gradients.py)
+    may_go_on: bool  # to further ones
     split: bool  # into a trace for each of them, in a directory of its own inside
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
@@ -52,7 +54,8 @@ class Config:
         return Config(
             directory=values["directory"],
             run_id=values["run_id"],
-            iterations=frozenset(values["iterations"]),
+            iterations=frozenset(values["iterations"] or [0]),
+            may_go_on=not values["iterations"] and not values["split"],
             split=values["split"],
             axes=values["axes"],
             annotations=values["annotations"],
@@ -68,6 +71,7 @@ class Config:
                 chosen["reason"],
                 chosen["sketch"],
                 tuple(chosen["whole"]),
+                chosen["no_grad"],
             ),
             source_root=values["source_root"],
             library=values["library"],

@@ -48,6 +48,8 @@ class Modules:
         self._in_registration = False  # of a parametrization, which PyTorch tries once
         self._in_functional_call = False  # begun inside a transform of torch.func: parameters are others for its time
         self.stack = CallStack()
+        # Records calls without gradients for as long as there are no others; set by start.py. None: nobody does.
+        self.without_grad: Any = None
 
     def install(self) -> None:
         call_impl, observe, stack = torch.nn.Module._call_impl, self.observe, self.stack
@@ -106,6 +108,15 @@ class Modules:
 
     def observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
         """call(*args, **kwargs), which calls `module`."""
+        if self.without_grad is not None and self.without_grad.takes():
+            observed = functools.partial(self._observe_as, call, module)
+            return self.without_grad.observe(observed, module, args, kwargs)
+        return self._observe(call, module, args, kwargs)
+
+    def _observe_as(self, call: Callable, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self._observe(call, module, args, kwargs)
+
+    def _observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
         collector, frames = self._collector, self.stack.frames
         if not collector.active or (frames and frames[-1] is None):
             return call(*args, **kwargs)
@@ -140,8 +151,8 @@ class Modules:
         if frames:
             return frames[-1] if frames[-1] and frames[-1].microbatch.recorded else None
         microbatch = self._collector.clock.microbatch_of_parameterless(self._collector.is_recorded())
-        in_training = microbatch.recorded and torch.is_grad_enabled()
-        return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, {}, None) if in_training else None
+        is_wanted = microbatch.recorded and self._collector.is_wanted()
+        return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, {}, None) if is_wanted else None
 
     def record_as_input(self, member: str, make: Callable[[], torch.Tensor | None]) -> None:
         """What `make` returns, unless it is None, of the module in progress, which did not get it from its caller."""
@@ -191,7 +202,7 @@ class Modules:
             frame = self._outermost_call(module)
         if frame is not None:
             self._name(frame, parent, module)
-            is_first = frame.chunk is not None and frame.microbatch.number == 0
+            is_first = frame.chunk is not None and frame.microbatch.number == 0 and not self._collector.no_grad
             if is_first and plain_class(type(module)) is not type(module):
                 self._gradients.hook_gathered_parameters(frame.chunk, module)
             if self._unread and any(id(each) in self._unread for each in module._parameters.values()):
@@ -217,26 +228,27 @@ class Modules:
         collector, clock = self._collector, self._collector.clock
         if self._in_registration or adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
             return None
-        in_grad_mode, has_parameters = torch.is_grad_enabled(), next(module.parameters(), None) is not None
+        is_wanted, has_parameters = collector.is_wanted(), next(module.parameters(), None) is not None
         if not collector.threads.trains():
-            microbatch = clock.microbatch_of_part(module) if in_grad_mode else None
+            microbatch = clock.microbatch_of_part(module) if is_wanted else None
             if microbatch is not None:  # a model may call parts of itself in threads of its own
                 return self._outermost_call_of_part(module, microbatch)
-            if not in_grad_mode or not self._begin_in_thread(module, has_parameters):
+            if not is_wanted or not self._begin_in_thread(module, has_parameters):
                 return None
-        elif in_grad_mode and has_parameters:
+        elif is_wanted and has_parameters:
             if collector.leave_worker_alone():
                 return None
             collector.threads.begin(is_known=True)
-        collector.before_outermost_call(in_grad_mode)
+        collector.before_outermost_call(is_wanted)
         if not collector.active:
             return None
-        if not in_grad_mode:
-            self.gaps.without_grad(module)
-            if has_parameters:
-                for act in collector.on_call_without_grad:
-                    act(module)
+        if not is_wanted:
+            if not collector.no_grad:
+                self._see_call_without_grad(module, has_parameters)
             return None
+        if has_parameters and self.without_grad is not None:
+            self.without_grad.forget()
+            self.without_grad = None
         recorded = collector.is_recorded()
         if not has_parameters:
             return self._outermost_call_without_parameters(module) if recorded else None
@@ -253,8 +265,14 @@ class Modules:
             self._begin_chunk(chunk, recorded)
         elif recorded and clock.stepped:
             # The iteration goes on after a step: a model may have been frozen while another one trained.
-            self._gradients.hook_parameters(chunk)
+            self._hook_parameters(chunk)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
+
+    def _see_call_without_grad(self, module: torch.nn.Module, has_parameters: bool) -> None:
+        self.gaps.without_grad(module)
+        if has_parameters:
+            for act in self._collector.on_call_without_grad:
+                act(module)
 
     def _begin_in_thread(self, module: torch.nn.Module, has_parameters: bool) -> bool:
         """Whether the call of `module` in a thread that has not trained so far is to be recorded."""
@@ -291,7 +309,7 @@ class Modules:
         for act in collector.on_first_call:
             act(chunk)
         chunk.remember_ties()
-        self._gradients.hook_parameters(chunk)
+        self._hook_parameters(chunk)
         late = {
             id(parameter)
             for module in chunk.base.modules()
@@ -304,6 +322,10 @@ class Modules:
             else:
                 record_part(collector, trained, Kind.PARAM, trained.share.held, trained.share.held_range)
 
+    def _hook_parameters(self, chunk: Chunk) -> None:
+        if not self._collector.no_grad:
+            self._gradients.hook_parameters(chunk)
+
     def _read_parameters_when_hooks_have_run(self, chunk: Chunk, module: torch.nn.Module) -> None:
         """Megatron-core's hooks gather what other ranks have made of parameters in the last step, those of lazy modules
         make the parameters. The hook that is registered here, at the call, comes after all others."""
@@ -312,7 +334,7 @@ class Modules:
             handle.remove()
             for parameter in module._parameters.values():
                 self._collector.safely(self._read_parameter, id(parameter))
-            self._collector.safely(self._gradients.hook_parameters, chunk)
+            self._collector.safely(self._hook_parameters, chunk)
 
         handle = module.register_forward_pre_hook(read)
 
@@ -410,7 +432,7 @@ class Modules:
         members: list[Member],
         replacement: Callable[[TensorId, torch.Tensor], torch.Tensor | None] | None = None,
     ) -> None:
-        for member, tensor in members:
+        for member, tensor in members if not self._collector.no_grad else ():
             if self.stack.is_thrown_away(tensor):
                 continue
             tensor_id = frame.forward_id(kind, member)

@@ -27,6 +27,8 @@ class OptimizerSteps:
         self._names: dict[tuple[int, int, StepFacts], list[str]] = {}  # by iteration, chunk and facts
         self._count = 0
         self._unstepped: dict[int, dict] = {}  # by the optimizer's id
+        # Parameters that want gradients, by chunk and name, and their optimizers: class, number and group (trained.py).
+        self.trained: dict[tuple[int, str], tuple[str | None, int, int]] = {}
 
     def add(self, iteration: int, chunk: int, facts: StepFacts, name: str) -> bool:
         """Returns whether there was room for it."""
@@ -47,6 +49,7 @@ class OptimizerSteps:
     def clear(self) -> None:
         self._names.clear()
         self._unstepped.clear()
+        self.trained = {}
         self._count = 0
 
     def as_document(self) -> dict:
@@ -68,7 +71,26 @@ class OptimizerSteps:
                 "options_after": None if facts.options_after is None else dict(facts.options_after),
             }
             steps.append({key: value for key, value in step.items() if value is not None})
+        trained = self._list_trained(lists)
         document = {"parameters": [list(names) for names in lists], "steps": steps}
+        if trained:
+            document["trained"] = trained
         if self._unstepped:
             document["unstepped"] = list(self._unstepped.values())
-        return document if steps or self._unstepped else {}
+        return document if steps or trained or self._unstepped else {}
+
+    def _list_trained(self, lists: dict[tuple[str, ...], int]) -> list[dict]:
+        """`lists`: those of names so far, with their places."""
+        names: dict[tuple, list[str]] = {}
+        for (chunk, name), owner in self.trained.items():
+            names.setdefault((chunk, *owner), []).append(recordable(name))
+        return [
+            {
+                "chunk": chunk,
+                "parameters": lists.setdefault(tuple(of), len(lists)),
+                **({} if optimizer is None else {"optimizer": optimizer}),
+                "number": number,
+                "group": group,
+            }
+            for (chunk, optimizer, number, group), of in names.items()
+        ]

@@ -34,6 +34,7 @@ from .problems import listed
 from .step_facts import is_flat_shard
 from .steps import Key, Steps
 from .tensors import INSIDE_GRAPH, is_capturing, is_dtensor, local_part
+from .trained import Account
 from .turns import Turns
 
 _UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
@@ -53,7 +54,7 @@ class Optimizers:
     def __init__(self, collector: Collector, gradients: Gradients):
         self._collector, self._gradients = collector, gradients
         self._iteration = -1  # the one that what comes behind belongs to
-        self._turns, self._steps = Turns(collector), Steps(collector)
+        self._turns, self._steps, self._account = Turns(collector), Steps(collector), Account(collector)
         self._before_step: Copies[Key] = Copies()  # values of the masters
         self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
@@ -268,7 +269,7 @@ class Optimizers:
     def _forget_copies(self) -> None:
         for copies in (self._before_step, self._main_grads):
             copies.forget()
-            if self._collector.clock.iteration + 1 not in self._collector.config.iterations:
+            if self._collector.clock.iteration + 1 not in self._collector.iterations:
                 copies.release()
 
     def _is_first(self, kind: Kind, trained: TrainedParameter) -> bool:
@@ -344,6 +345,8 @@ class Optimizers:
                 with torch.no_grad():
                     unscaled = gradient if scale is None else gradient / scale
                 record_part(self._collector, trained, Kind.MAIN_GRAD, unscaled, trained.share.owned)
+                if self._collector.zero_gradients is not None:
+                    self._collector.zero_gradients.add(trained.name, unscaled)
                 if id(trained.share.stepped) not in used_now:
                     host = local_part(unscaled).detach().to("cpu")
                     if host.data_ptr() == local_part(gradient).data_ptr():
@@ -428,6 +431,7 @@ class Optimizers:
             have -= self._captured
             owned = (each for each in every if each.share.owns_any())
             self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
+            self._account.look(self._turns.optimizers(), have)
 
     def _record_gradients_left(self) -> None:
         """Of an iteration without a step: what is there for one."""

@@ -177,26 +177,15 @@ class RankFile:
         if self.position.is_known:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
-    def close(
-        self,
-        complete: bool,
-        seconds: float,
-        not_seen: list[dict],
-        rehearsals: dict,
-        steps: dict,
-        sources: dict,
-        configurations: dict,
-    ) -> None:
-        """`not_seen`: of `NotSeen.as_list`; `rehearsals`: of `Rehearsals.as_document`, `steps`: of `OptimizerSteps`,
-        `sources`: of `Sources`, `configurations`: of `Configurations`."""
-        files = program_files.program_files(self._config.source_root, self._script)
-        facts = {"not_seen": not_seen, "rehearsals": rehearsals, "program_files": files}
-        facts |= {"optimizer_steps": steps, "sources": sources, "configurations": configurations}
+    def close(self, complete: bool, seconds: float, facts: dict[str, Any]) -> None:
+        """`facts`: what the provenance says, by name; `configurations`, `sources` and `optimizer_steps` of them may be
+        left out where it grows too long."""
+        facts = facts | {"program_files": program_files.program_files(self._config.source_root, self._script)}
         provenance = self._provenance(seconds, **facts)
         for less_needed in ("configurations", "sources"):
-            if len(provenance) > _MOST_BYTES and facts.pop(less_needed):
+            if len(provenance) > _MOST_BYTES and facts.pop(less_needed, None):
                 provenance = self._provenance(seconds, **facts)
-        if steps and len(provenance) > _MOST_BYTES:
+        if len(provenance) > _MOST_BYTES and facts.get("optimizer_steps"):
             text = f"not recorded: optimizers' options: {len(provenance)} bytes; expected at most {_MOST_BYTES}"
             problems.warning(self._config.directory, self.position.rank, text)
             del facts["optimizer_steps"]

@@ -13,6 +13,7 @@ from .modules import Modules
 from .optimizers import Optimizers
 from .perturb import PERTURBATIONS
 from .rewrite import Rewriting
+from .without_grad import WithoutGrad
 
 
 def start(config: Config) -> tuple[Collector, ExplicitRecording]:
@@ -26,15 +27,23 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
     modules.install()
     checkpoints.install(collector, modules.stack)
     compiled_functions.install(collector, modules)
-    gradients.install()
-    optimizers = Optimizers(collector, gradients)
-    optimizers.install()
+    if collector.no_grad:  # of training, where iterations end is all that counts
+        patches.keep(register_optimizer_step_post_hook(lambda *_: collector.safely(collector.clock.step)))
+    else:
+        _install_training(collector, gradients)
     Buffers(collector).install()
     collector.on_first_model += [
-        gradients.install_adapters,
-        optimizers.install_adapters,
         lambda: checkpoints.install_adapters(collector, modules.stack),
         lambda: list(adapters.every(Adapter.record_inside, modules.record_as_input, modules.record_as_output)),
     ]
+    if config.may_go_on and perturbation is None and rewriting is None:
+        modules.without_grad = WithoutGrad(config)
     patches.keep(register_optimizer_step_post_hook(lambda *_: collector.on_optimizer_step()))
     return collector, ExplicitRecording(collector, modules)
+
+
+def _install_training(collector: Collector, gradients: Gradients) -> None:
+    gradients.install()
+    optimizers = Optimizers(collector, gradients)
+    optimizers.install()
+    collector.on_first_model += [gradients.install_adapters, optimizers.install_adapters]

@@ -152,6 +152,10 @@ class Turns:
             return set()
         return set().union(*(keys for keys in held if stepping or not keys & given)) - given
 
+    def optimizers(self) -> list[Optimizer]:
+        """Those of the program, as they were made."""
+        return [turn.optimizer() for turn in self._living()]
+
     def _living(self) -> list[_Turn]:
         self._turns = {key: turn for key, turn in self._turns.items() if turn.optimizer() is not None}
         return list(self._turns.values())

@@ -1,0 +1,20 @@
+// Takes care of iterations that ranks recorded beyond those that they were asked for (`FurtherIterations`): each rank
+// goes on by what it holds itself, and so one may have recorded more of them than another.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "base/trace.h"
+
+namespace ttrace {
+
+// Takes out of the rank what it recorded of iterations that the program did not finish.
+void leave_out_unfinished(const FurtherIterations& further, RankTrace& rank);
+
+// Takes out of all ranks the further iterations of any that some rank has not recorded, and returns them. A rank that
+// recorded nothing at all is not asked.
+std::set<std::int32_t> leave_out_uncommon(const std::vector<RankTrace*>& ranks);
+
+}  // namespace ttrace

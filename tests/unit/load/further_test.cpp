@@ -1,0 +1,54 @@
+#include "load/further.h"
+
+#include <doctest/doctest.h>
+
+#include <initializer_list>
+
+namespace ttrace {
+namespace {
+
+RankTrace rank_with(std::initializer_list<std::int32_t> iterations, std::set<std::int32_t> further = {}) {
+  RankTrace rank;
+  for (const std::int32_t iteration : iterations) {
+    rank.entries.emplace_back().id.iteration = iteration;
+    rank.optimizer_steps.emplace_back().iteration = iteration;
+  }
+  rank.further = std::move(further);
+  return rank;
+}
+
+std::set<std::int32_t> iterations_in(const RankTrace& rank) {
+  std::set<std::int32_t> iterations;
+  for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
+  CHECK(rank.entries.size() == rank.optimizer_steps.size());
+  return iterations;
+}
+
+using Iterations = std::set<std::int32_t>;
+
+}  // namespace
+
+TEST_SUITE("load") {
+  TEST_CASE("an iteration that the program did not finish is left out where nobody asked for it") {
+    RankTrace rank = rank_with({0, 1, 2});
+    leave_out_unfinished({.asked = {0}, .finished = {1}}, rank);
+    CHECK(iterations_in(rank) == Iterations{0, 1});
+    CHECK(rank.further == Iterations{1});
+  }
+
+  TEST_CASE("further iterations count where all ranks recorded them, asked to or not") {
+    RankTrace one = rank_with({0, 1, 2}, {1, 2}), other = rank_with({0, 1, 2}, {1}), silent;
+    CHECK(leave_out_uncommon({&one, &other, &silent}).empty());
+    CHECK(iterations_in(one) == Iterations{0, 1, 2});
+  }
+
+  TEST_CASE("of further iterations that some rank lacks nothing is left, and what was asked for stays") {
+    RankTrace one = rank_with({0, 1, 2}, {1, 2}), other = rank_with({0, 1}, {1}), none = rank_with({0, 3});
+    CHECK(leave_out_uncommon({&one, &other}) == Iterations{2});
+    CHECK(leave_out_uncommon({&one, &none}) == Iterations{1});
+    CHECK(iterations_in(one) == Iterations{0});
+    CHECK(iterations_in(none) == Iterations{0, 3});
+  }
+}
+
+}  // namespace ttrace
