@@ -23,6 +23,8 @@ std::optional<Step> lacks_tolerances(const Report& report, const Situation& situ
 std::optional<Step> lacks_placement(const Report& report, const Situation& situation);
 // Records the iterations in which a family of parameters has other gradients than zeros, of both runs.
 std::optional<Step> lacks_iterations(const Report& report, const Situation& situation);
+// Measures what the default tolerances leave open, such as steps of an optimizer whose rule is not known.
+std::optional<Step> lacks_measurement(const Report& report, const Situation& situation);
 // Looks closer at what differs: closer_looks.cpp.
 std::optional<Step> second_run(const Report& report, const Situation& situation);
 std::optional<Step> report_page(const Report& report, const Situation& situation);

@@ -58,6 +58,10 @@ std::string describe_beyond(const Report& report, const std::optional<BeyondDefa
                      to_string(first.id), first.difference->rel_err(), beyond->allowed);
 }
 
+std::string estimate_command(const Report& report) {
+  return fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
+}
+
 std::set<std::string> names_of(const Alignment& alignment) {
   std::set<std::string> names;
   for (const auto& [id, tensor] : alignment.tensors) names.insert(id.name);
@@ -124,6 +128,17 @@ std::optional<Step> lacks_iterations(const Report& report, const Situation& situ
   return Step{std::nullopt, fmt::format("{}", fmt::join(lines, " && "))};
 }
 
+std::optional<Step> lacks_measurement(const Report& report, const Situation& situation) {
+  const std::vector<std::string>& command = situation.reference.trace->provenance.command;
+  if (!report.proof.unmeasured || !report.proof.by_kind || command.empty()) return std::nullopt;
+  const std::set<Kind> unproved = unproved_kinds(*report.proof.by_kind);
+  const bool by_noise = std::any_of(unproved.begin(), unproved.end(), [&](Kind kind) {
+    return report.proof.by_kind->at(kind).others.contains(std::string(name_of(Reason::kNoise)));
+  });
+  if (!by_noise && report.proof.unproved_steps.empty()) return std::nullopt;
+  return Step{std::nullopt, fmt::format("{} -- {}", estimate_command(report), shell_words(command))};
+}
+
 std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation) {
   if (situation.correspondence.empty()) return std::nullopt;
   using Side = std::pair<const AlignedTrace*, const char*>;
@@ -147,8 +162,7 @@ std::optional<Step> lacks_tolerances(const Report& report, const Situation& situ
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });
   if (situation.has_tolerances || !only_values) return std::nullopt;
-  const std::string estimate =
-      fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
+  const std::string estimate = estimate_command(report);
   std::string what = fmt::format(
       "no tolerances (-t), and {} of {} tensors are not equal bit for bit{}; `ttrace estimate-tolerance` measures what "
       "rounding does to each, a file for -t",

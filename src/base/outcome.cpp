@@ -150,7 +150,7 @@ bool Report::lacks_proof() const {
   const bool any = std::any_of(proof.by_kind->begin(), proof.by_kind->end(),
                                [](const auto& item) { return item.second.proved > 0; });
   return !any || lost() != nullptr || !unproved_kinds(*proof.by_kind).empty() || proof.zero_gradients ||
-         proof.unstepped;
+         !proof.unproved_steps.empty() || proof.unstepped;
 }
 
 const Finding* Report::lost() const {

@@ -194,6 +194,9 @@ struct ZeroGradients {
 struct Proof {
   std::optional<Proofs> by_kind;                // none: of a trace that was checked against itself
   std::optional<ZeroGradients> zero_gradients;  // none: of each family something is proved, or differs
+  // Families of parameters of whose steps tolerances that were not measured let nothing be proved; names have '#' for
+  // numbers.
+  std::vector<std::string> unproved_steps;
   // Lists optimizers that took no step in what was recorded, though others did. None: there are none.
   std::optional<std::string> unstepped;
   std::vector<OverrideUse> overrides;  // all of the tolerance file's
@@ -240,7 +243,7 @@ struct Report {
   // `different` where something failed, is missing of a whole candidate, has no tolerance or, if strict, is untrusted.
   // Else `could-not-look` where that leaves the question open: ranks are missing or unfinished, something is in question,
   // nothing passed, too little was proved (no floating-point tensor at all, or a kind of `unproved_kinds`, a loss is not
-  // finite, a family's gradients are zero, an optimizer took no step), of a kind of tensors that were not seen nothing
+  // finite, a family's gradients are zero or its steps unproved, an optimizer took no step), of a kind of tensors that were not seen nothing
   // passed, the check is strict and something was not seen or a module is configured otherwise, or the job failed
   // afterwards. Else `same`.
   RunVerdict verdict() const;

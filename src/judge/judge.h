@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -78,6 +79,9 @@ struct StepVerdicts {
   // Holds, for proved updates that exceed their tolerance, how far one element may jump because its gradient is off by
   // what its own tolerance allows, in units of the update (src/step/jumps.h).
   std::map<TensorId, double> jumps;
+  // Updates that follow no known rule in either run, or are changed by something else than the step in both, and that
+  // no measured tolerance holds against the reference's.
+  std::set<TensorId> unheld;
 };
 
 // Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one

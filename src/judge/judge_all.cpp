@@ -14,6 +14,7 @@
 #include "judge/cycles.h"
 #include "judge/judge.h"
 #include "judge/scaled_back.h"
+#include "judge/unmeasured_steps.h"
 #include "judge/zero_gradients.h"
 
 namespace ttrace {
@@ -348,6 +349,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   }
   report.runs.sketched = describe_sketched(differences);
   std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
+  if (report.proof.unmeasured) report.proof.unproved_steps = doubt_unmeasured_steps(findings, steps.unheld, doubts);
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;
   for (const WaivedFinding& item : report.waived_findings) waived.insert(item.finding.id);

@@ -8,8 +8,7 @@ namespace {
 
 void leave_out(const std::set<std::int32_t>& iterations, RankTrace& rank) {
   std::erase_if(rank.entries, [&](const Entry& entry) { return iterations.contains(entry.id.iteration); });
-  std::erase_if(rank.optimizer_steps,
-                [&](const OptimizerStep& step) { return iterations.contains(step.iteration); });
+  std::erase_if(rank.optimizer_steps, [&](const OptimizerStep& step) { return iterations.contains(step.iteration); });
   for (const std::int32_t iteration : iterations) {
     rank.further.erase(iteration);
     for (NotSeen& statement : rank.not_seen) statement.iterations.erase(iteration);

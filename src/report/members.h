@@ -296,6 +296,9 @@ void describe(auto& object, const Report& report) {
   object.has("proof", proof_of(report), "by kind; null: `abft`");
   object.has("zero_gradients", IfAny{report.proof.zero_gradients},
              "parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none");
+  object.has(
+      "unproved_steps", if_some(report.proof.unproved_steps),
+      "of `-t default`: parameters of whose steps it proves nothing, as no rule is known for them; absent: none");
   object.has("unstepped", IfAny{report.proof.unstepped},
              "optimizers that took no step in what was recorded, though others did; absent: none");
   object.has("overrides", report.proof.overrides, "of the tolerance file");

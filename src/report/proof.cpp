@@ -79,9 +79,19 @@ std::string describe_lack_of_proof(const Report& report) {
         "expected iterations in which they are not: --iterations {}-{}",
         comma_list(zero->families), zero->first, zero->last + 1);
   }
+  if (const auto& families = report.proof.unproved_steps; !families.empty() && kinds.empty()) {
+    return fmt::format(
+        "nothing is proved of the steps of {}: no rule is known for them, and the default tolerances hold no step "
+        "against the reference's; expected measured tolerances (`ttrace estimate-tolerance`)",
+        comma_list(families));
+  }
   if (kinds.empty()) return "no floating-point tensor was compared, so that nothing is proved";
+  const std::string most = most_first(reasons).front().first;
+  const bool may_measure = report.proof.unmeasured && most == name_of(Reason::kNoise);
   return fmt::format("too little is proved, of {}; expected half of each kind: {}", fmt::join(kinds, ", of "),
-                     remedy_for(most_first(reasons).front().first));
+                     may_measure ? "measured tolerances (`ttrace estimate-tolerance`), which hold more against the "
+                                   "reference's"
+                                 : remedy_for(most));
 }
 
 std::string describe(const OverrideUse& use) {

@@ -193,6 +193,9 @@ std::string describe_unknown(const std::string& optimizer, Kind kind) {
       optimizer);
 }
 
+// True for the default tolerances, which hold no update against the reference's.
+bool is_unmeasured(const ToleranceFile* tolerance) { return tolerance != nullptr && !tolerance->unmeasured.empty(); }
+
 // Finds what is wrong in a run and deviates in the reference as well, of classes that follow their rule elsewhere: there
 // the replay proves nothing. Of values that are put back to a few units in the last place, which element is off is a
 // matter of chance: there the reference's other parameters of the class speak for this one, too.
@@ -212,9 +215,7 @@ class Deviations {
   // True for a wrong step of `check`, the candidate's.
   bool explain(const StepCheck& check, const Finding& finding) const {
     const std::pair key(finding.id.iteration, class_of(check, finding).first);
-    // Without measured updates nothing else would hold a deviation that is no rounding against the reference's.
-    const bool is_judged =
-        ids_.contains(finding.id) && tolerance_ != nullptr && tolerance_->updates.contains({key.second, key.first});
+    const bool is_judged = ids_.contains(finding.id) && (is_held(key) || is_unmeasured(tolerance_));
     if (finding.id.kind == Kind::kParamDelta) return is_judged;
     const auto beside = check.changed_beside.find(finding.id);
     if (beside == check.changed_beside.end()) return false;
@@ -222,6 +223,12 @@ class Deviations {
   }
 
   bool are_in_reference(const TensorId& id) const { return ids_.contains(id); }
+
+  // True where measured tolerances hold updates of the class, in the iteration, against the reference's. Nothing else
+  // holds a deviation that is no rounding.
+  bool is_held(const std::pair<std::int32_t, std::string>& key) const {
+    return tolerance_ != nullptr && tolerance_->updates.contains({key.second, key.first});
+  }
 
  private:
   const ToleranceFile* tolerance_;
@@ -246,6 +253,24 @@ std::set<TensorId> deviating_in_both(const StepCheck& reference, const StepCheck
     }
   }
   return ids;
+}
+
+// Returns the updates behind wrong steps of the candidate that are not reported, because the reference's are wrong as
+// well, and that nothing else judges.
+std::set<TensorId> find_unheld(const StepCheck& candidate, const std::set<std::pair<std::string, Kind>>& unknown,
+                               const std::set<TensorId>& deviating, const Deviations& deviations) {
+  std::set<TensorId> unheld;
+  for (const Finding& finding : candidate.findings) {
+    const auto one = class_of(candidate, finding);
+    const bool is_left_out = unknown.contains(one) || deviating.contains(finding.id);
+    if (finding.verdict != Verdict::kFail || !is_left_out || deviations.is_held({finding.id.iteration, one.first})) {
+      continue;
+    }
+    const auto beside = candidate.changed_beside.find(finding.id);
+    const bool is_put_back = beside != candidate.changed_beside.end() && beside->second;
+    if (!is_put_back) unheld.insert(finding.id.with_kind(Kind::kParamDelta));
+  }
+  return unheld;
 }
 
 // Says of which parameters nothing was proved by computing their steps again.
@@ -354,6 +379,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
     return found != of_reference.optimizers.end() && unknown.contains({found->second, id.kind});
   });
   note_deviations(of_candidate, deviating, judged.notes);
+  judged.verdicts.unheld = find_unheld(of_candidate, unknown, deviating, deviations);
   for (const auto& [check, words] :
        {std::pair(&std::as_const(of_candidate), ""), std::pair(&of_reference, "in the reference, ")}) {
     for (const Finding& finding : check->findings) {

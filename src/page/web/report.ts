@@ -338,6 +338,8 @@ export interface Report {
   proof: Record<string, Proof> | null; // by kind; null: `abft`
   // parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none
   zero_gradients?: ZeroGradients;
+  // of `-t default`: parameters of whose steps it proves nothing, as no rule is known for them; absent: none
+  unproved_steps?: string[];
   unstepped?: string; // optimizers that took no step in what was recorded, though others did; absent: none
   overrides: Override[]; // of the tolerance file
   // of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does
