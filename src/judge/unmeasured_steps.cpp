@@ -5,8 +5,7 @@
 
 namespace ttrace {
 
-std::vector<std::string> doubt_unmeasured_steps(std::span<const Finding> findings,
-                                                const std::set<TensorId>& unheld,
+std::vector<std::string> doubt_unmeasured_steps(std::span<const Finding> findings, const std::set<TensorId>& unheld,
                                                 std::map<TensorId, std::string>& doubts) {
   for (const Finding& finding : findings) {
     const auto doubt = doubts.find(finding.id);

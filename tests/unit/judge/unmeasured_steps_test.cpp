@@ -1,6 +1,7 @@
+#include "judge/unmeasured_steps.h"
+
 #include <doctest/doctest.h>
 
-#include "judge/unmeasured_steps.h"
 #include "support/mesh_trace.h"
 
 using namespace ttrace;
@@ -44,4 +45,3 @@ TEST_CASE("one proved step speaks for its family, but for no update that nothing
   CHECK(doubts.at(findings[0].id) == "");
   CHECK(doubt_unmeasured_steps(findings, {update}, doubts) == std::vector<std::string>{"#.weight"});
 }
-
