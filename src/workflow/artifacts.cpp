@@ -171,10 +171,13 @@ Key Artifacts::job_key(const Job& job) {
   }
   key["command"] = shell_line(job.command);
   key["axes"] = job.axes;
-  // Which further ones a reference needs, its recording tells.
-  const std::vector<std::int32_t> iterations =
-      &job == &file_.reference ? stated_iterations() : iterations_of_reference();
-  key["iterations"] = iterations.empty() ? "0" : fmt::format("{}", fmt::join(iterations, ","));
+  if (!file_.iterations.empty()) {
+    key["iterations"] = file_.iterations;
+  } else {  // which further ones a reference needs, its recording tells
+    const bool is_reference = &job == &file_.reference;
+    const std::vector<std::int32_t> further = is_reference ? std::vector<std::int32_t>{} : iterations_of_reference();
+    key["iterations"] = further.empty() ? "0" : fmt::format("{}", fmt::join(further, ","));
+  }
   key["ttrace"] = TTRACE_VERSION;
   for (const std::string& name : file_.environment) {
     if (const char* value = std::getenv(name.c_str())) key["environment " + name] = value;
