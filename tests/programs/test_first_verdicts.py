@@ -110,6 +110,7 @@ def answers(verdict):
         ("buffers", "average"),
         ("buffers", "averages"),
         ("buffers", "eval-norm"),
+        ("buffers", "criterion"),
         ("accumulated",),
         ("padded",),
         ("padded", "positions"),
@@ -127,6 +128,7 @@ def answers(verdict):
         ("token_mean",),
         ("penalty",),
         ("configured",),
+        ("spectral",),
     ],
     ids="-".join,
 )
@@ -237,6 +239,10 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
     ("program", "mistake", "first"),
     [
         (("packed",), "scale", "loss scalar"),
+        (("spectral",), "scale", "loss scalar"),
+        (("buffers", "criterion"), "no-all-reduce", "Centred.centre buffer_after"),
+        (("spectral",), "phase", "mixing.weight main_grad"),
+        (("spectral",), "imaginary", "mixing.weight param_delta"),
         (("packed",), "rows", "rnn:0.0 input"),
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),

@@ -4,10 +4,10 @@ it: buffers of the models, and models that no optimizer updates.
 Buffers, persistent or not, are recorded where parameters are: before the first call of a chunk, and when the program
 goes on after its steps. What has not changed shares its bytes in the file.
 
-Teachers and moving averages of the weights are modules of their own. Looked at are those that the program calls without
-gradients, and those whose parameters have the names and shapes of a model's, called or not. Of one of which the
-iteration has changed anything, all is recorded after it, under the name of its class: no copy is kept to see what
-changed, only numbers that tell."""
+Teachers and moving averages of the weights are modules of their own, and so are criteria that keep a centre or a queue.
+Looked at are those that the program calls without gradients, those whose parameters have the names and shapes of a
+model's, and those with buffers and no parameters, called or not. Of one of which the iteration has changed anything, all
+is recorded after it, under the name of its class: no copy is kept to see what changed, only numbers that tell."""
 
 import gc
 import weakref
@@ -41,7 +41,7 @@ class Buffers:
         if self._looked_in != self._collector.clock.iteration:
             self._looked_in = self._collector.clock.iteration
             self._before = {}
-            self._find_copies(chunk)
+            self._find_others(chunk)
             for other in self._living():
                 self._before[id(other)] = self._fingerprints(other)
         self._record(Kind.BUFFER, chunk)
@@ -76,13 +76,16 @@ class Buffers:
         if self._looked_in == self._collector.clock.iteration and id(model) not in self._before:
             self._before[id(model)] = self._fingerprints(model)
 
-    def _find_copies(self, chunk: Chunk) -> None:
+    def _find_others(self, chunk: Chunk) -> None:
         shapes, classes = _shapes(chunk.base), _subclasses(torch.nn.Module)
-        for module in [each for each in gc.get_objects() if type(each) in classes]:
-            if id(module) in chunk.names or "_parameters" not in module.__dict__:  # it is being made
-                continue
+        modules = [each for each in gc.get_objects() if type(each) in classes]
+        made = [each for each in modules if "_parameters" in each.__dict__]  # others are being made
+        without = [each for each in made if next(each.parameters(), None) is None]
+        parts = {id(part) for each in without for part in each._modules.values()}
+        keeping = {id(each) for each in without if id(each) not in parts and next(each.buffers(), None) is not None}
+        for module in made:
             model = unwrapped(module)
-            if id(model) not in chunk.names and _shapes(model) == shapes:
+            if id(model) not in chunk.names and (id(module) in keeping or _shapes(model) == shapes):
                 self._know(model)
 
     def _living(self) -> list[torch.nn.Module]:
@@ -110,6 +113,8 @@ class Buffers:
             if before is None or not differing((name, before.get(name), value) for name, value in now.items()):
                 continue
             own = [each for each in _state(model) if id(each[2]) not in of_chunks]
+            if not own:
+                continue
             title = type(model).__name__
             names[title] = names.get(title, 0) + 1
             title += str(names[title] - 1) if names[title] > 1 else ""
@@ -143,12 +148,12 @@ def _state(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, torch
 
 
 def _readable(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """The tensor as a trace can hold it, complex numbers as pairs of real ones; None where it has no values to read."""
+    """The tensor as `traceable` takes it; None where it has no values to read."""
     if tensor is None or torch.nn.parameter.is_lazy(tensor) or is_capturing():
         return None
     plain = local_part(tensor)
     if plain.layout is not torch.strided or plain.is_meta or plain.numel() == 0:
         return None
-    if plain.is_complex():
-        return None if is_dtensor(tensor) else torch.view_as_real(plain.detach().resolve_conj())
+    if plain.is_complex() and is_dtensor(tensor):
+        return None
     return tensor.detach()

@@ -292,7 +292,7 @@ class Optimizers:
                 f"of a parameter {reason}", (Kind.PARAM_DELTA,), trained.chunk, tensors=[trained.name]
             )
             return
-        wide = torch.float64 if master.dtype == torch.float64 else torch.float32
+        wide = torch.promote_types(master.dtype, torch.float32)
         with torch.no_grad():
             delta = master.detach().to(wide) - before.to(wide)
         record_part(self._collector, trained, Kind.PARAM_DELTA, delta, trained.share.owned)

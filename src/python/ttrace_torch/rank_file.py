@@ -21,7 +21,7 @@ from .placements import Placements
 from .problems import CollectError
 from .processes import this_process
 from .surroundings import surroundings
-from .tensors import dtype_name, dtype_of, is_dtensor, traceable, view_as_it_is, view_of
+from .tensors import NotTraceable, dtype_name, dtype_of, is_dtensor, local_part, traceable, view_as_it_is, view_of
 from .transfers import Transfers
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
@@ -115,7 +115,10 @@ class RankFile:
                 self._asked_for_mesh = True
                 self._find_position(None)  # where no model has run yet, a mesh is there all the same
             mapping = self._placements.mapping_of(tensor)
-        tensor, facts = traceable(tensor), {"module_class": module_class, "mapping": mapping}
+        shape, tensor = local_part(tensor).shape, traceable(tensor)
+        if mapping and tensor.shape != shape:
+            raise NotTraceable(f"a part of a tensor of {len(shape)} dimensions that is recorded with {tensor.dim()}")
+        facts = {"module_class": module_class, "mapping": mapping}
         sketched = self._sketch_on_device(tensor, mapping) if sketch and self._transfers.crosses_bus(tensor) else None
         if sketched is not None:
             view = TensorView(0, dtype_of(tensor), tuple(tensor.shape))

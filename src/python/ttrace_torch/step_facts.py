@@ -12,7 +12,7 @@ from . import library as libttrace
 from .library import Kind
 from .masters import TrainedParameter
 from .shares import Share
-from .tensors import has_plain_values, local_part
+from .tensors import as_real, has_plain_values, local_part
 
 # What an optimizer keeps of a parameter, that a step follows from.
 STATES = {
@@ -117,7 +117,7 @@ def fingerprint(tensor: torch.Tensor, library: str) -> int | torch.Tensor | None
     """
     if not has_plain_values(tensor):
         return None
-    tensor = local_part(tensor).detach().resolve_neg().contiguous()
+    tensor = as_real(local_part(tensor).detach()).resolve_neg().contiguous()
     if tensor.is_cpu:
         return libttrace.fingerprint(library, tensor.data_ptr(), _bytes(tensor))
     return device_sketches.fingerprint(tensor)

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 
 import torch
 
-from .tensors import local_part, piece_size
+from .tensors import as_real, local_part, piece_size
 
 _ENOUGH = 1 << 20  # elements: of so many, roundings leave no trace in the factor
 
@@ -18,7 +18,7 @@ def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> di
     factors: dict[Hashable, float | None] = {}
     changed, equal = {}, {}
     for key, (given, main) in pairs.items():
-        given, main = local_part(given).detach(), local_part(main).detach()
+        given, main = as_real(local_part(given).detach()), as_real(local_part(main).detach())
         if _are_equal(given, main):
             factors[key], equal[key] = 1.0, main
         else:

@@ -5,6 +5,20 @@ import torch
 from .library import MAX_DIMS, Dtype, TensorView
 
 _DTYPES = {getattr(torch, dtype.text): dtype for dtype in Dtype if hasattr(torch, dtype.text)}
+# Dtypes that traces do not have, and one of theirs that holds each of their numbers exactly.
+_WIDER = {
+    "float8_e8m0fnu": torch.bfloat16,  # scales of MXFP8
+    "float8_e4m3fnuz": torch.bfloat16,
+    "float8_e5m2fnuz": torch.bfloat16,
+    "float4_e2m1fn_x2": torch.float8_e4m3fn,  # two numbers in a byte, the first in its lower half
+    "uint16": torch.int32,
+    "uint32": torch.int64,
+}
+_WIDENED = {getattr(torch, name): wider for name, wider in _WIDER.items() if hasattr(torch, name)}
+_PACKED = getattr(torch, "float4_e2m1fn_x2", None)
+_E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1, 1.5, 2, 3, 4, 6)]).to(
+    torch.float8_e4m3fn  # OCP MX formats, table 5
+)
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn.Parameter))
 
 INSIDE_GRAPH = "computed inside a CUDA graph that is being captured"
@@ -37,6 +51,11 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.wait() if type(tensor).__name__ == "AsyncCollectiveTensor" else tensor
 
 
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """Of complex numbers their pairs, in a dimension of two behind the others; of others the tensor itself."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def piece_size(device: torch.device) -> int:
     """How many elements to work on at a time, where each makes some numbers of 8 bytes that nobody keeps: on the host
     those stay in the cache, elsewhere an operation is to be worth its launch."""
@@ -44,10 +63,12 @@ def piece_size(device: torch.device) -> int:
 
 
 def has_plain_values(tensor: torch.Tensor) -> bool:
-    """Whether the elements of this rank's part are floating-point numbers in memory, one after the other or strided."""
+    """Whether the elements of this rank's part are floating-point or complex numbers in memory, one after the other or
+    strided."""
     tensor = local_part(tensor)
     is_plain = isinstance(tensor, _PLAIN) and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    return is_plain and is_floating(tensor) and tensor.layout is torch.strided and not tensor.is_meta
+    is_number = is_floating(tensor) or tensor.is_complex()
+    return is_plain and is_number and tensor.layout is torch.strided and not tensor.is_meta
 
 
 def is_capturing() -> bool:
@@ -78,13 +99,27 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
         raise NotTraceable("a tensor without data (device meta)")
     if not torch._C._has_storage(tensor):
         raise NotTraceable("a tensor without storage, as inside a transform of torch.func")
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in _DTYPES and not tensor.is_complex() and tensor.dtype not in _WIDENED:
         raise NotTraceable(f"a tensor of dtype {dtype_name(tensor.dtype)}")
-    if tensor.dim() > MAX_DIMS:
+    if tensor.dim() + tensor.is_complex() > MAX_DIMS:
         raise NotTraceable(f"a tensor of {tensor.dim()} dimensions")
     if not is_cpu and is_capturing():
         raise NotTraceable(INSIDE_GRAPH)
+    if tensor.dtype not in _DTYPES:
+        tensor = _in_recorded_dtype(tensor.detach())
     return tensor.detach().resolve_neg() if tensor.is_neg() else tensor
+
+
+def _in_recorded_dtype(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers, exactly, in a dtype that traces have. Complex ones are pairs (`as_real`); of packed ones, the last
+    dimension is twice as large."""
+    if tensor.is_complex():
+        return as_real(tensor)
+    if tensor.dtype == _PACKED:
+        halves = tensor.contiguous().view(torch.uint8)
+        codes = torch.stack((halves & 0xF, halves >> 4), dim=-1).flatten(-2)
+        return _E2M1.to(codes.device)[codes.int()]
+    return tensor.to(_WIDENED[tensor.dtype])
 
 
 def view_as_it_is(tensor: torch.Tensor) -> TensorView | None:

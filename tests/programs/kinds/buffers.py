@@ -1,5 +1,6 @@
 """What a model keeps beside its parameters: a codebook that follows the samples, running statistics that are shared, a
-table, a mask, a count; and a moving average of the weights, which no optimizer updates."""
+table, a mask, a count; and what is kept outside of it: a moving average of the weights, which no optimizer updates, and
+a criterion's mean."""
 
 import copy
 import sys
@@ -60,7 +61,22 @@ class Positions(nn.Module):
         return x * angles.cos() @ self.mask.float()
 
 
+class Centred(nn.Module):
+    """A criterion that keeps the mean of what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(4))
+
+    def forward(self, x, labels):
+        loss = nn.functional.cross_entropy(x - self.centre, labels)
+        with torch.no_grad():
+            self.centre.lerp_(mean_over_ranks(x.detach().mean(0)), 0.1)
+        return loss
+
+
 layers = {
+    "criterion": [],
     "codebook": [Quantizer()],
     "normalized": [Quantizer()],
     "sums": [Quantizer()],
@@ -74,10 +90,11 @@ if kind == "eval-norm":
     model[2].train(False)
 count = {"average": 1, "averages": 2}.get(kind, 0)
 averages = [copy.deepcopy(model).requires_grad_(False) for _ in range(count)]
+criterion = Centred() if kind == "criterion" else nn.functional.cross_entropy
 net, optimizer = ddp(model), torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(2):
     x, labels = torch.randn(8, 16), torch.randint(4, (8,))
-    step(optimizer, scaled(nn.functional.cross_entropy(net(own(x)), own(labels))))
+    step(optimizer, scaled(criterion(net(own(x)), own(labels))))
     for number, average in enumerate(averages if MISTAKE != "forgotten" else []):
         if MISTAKE == "second-on-rank-1" and RANK == number == 1:
             continue
