@@ -111,8 +111,8 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _in_recorded_dtype(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers, exactly, in a dtype that traces have. Complex ones are pairs (`as_real`); of packed ones, the last
-    dimension is twice as large."""
+    """The same numbers, exactly, in a dtype that traces have. Complex ones are pairs (`as_real`); of packed ones, the
+    last dimension is twice as large."""
     if tensor.is_complex():
         return as_real(tensor)
     if tensor.dtype == _PACKED:
