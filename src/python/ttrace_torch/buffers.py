@@ -4,10 +4,11 @@ it: buffers of the models, and models that no optimizer updates.
 Buffers, persistent or not, are recorded where parameters are: before the first call of a chunk, and when the program
 goes on after its steps. What has not changed shares its bytes in the file.
 
-Teachers and moving averages of the weights are modules of their own, and so are criteria that keep a centre or a queue.
-Looked at are those that the program calls without gradients, those whose parameters have the names and shapes of a
-model's, and those with buffers and no parameters, called or not. Of one of which the iteration has changed anything, all
-is recorded after it, under the name of its class: no copy is kept to see what changed, only numbers that tell."""
+Teachers and moving averages of the weights are modules of their own, and so are criteria that keep a centre or a
+queue. Looked at are those that the program calls without gradients, those whose parameters have the names and shapes
+of a model's, and those with buffers and no parameters, called or not. Of one of which the iteration has changed
+anything, all is recorded after it, under the name of its class: no copy is kept to see what changed, only numbers
+that tell."""
 
 import gc
 import weakref
