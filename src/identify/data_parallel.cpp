@@ -56,6 +56,17 @@ bool is_given_to_model(const TensorId& id) {
   return id.kind == Kind::kInput && std::string_view(id.name).starts_with("(model)");
 }
 
+// What a rank gives its model in the iteration: checksums and sizes.
+std::map<TensorId, std::pair<std::uint64_t, std::uint64_t>> given_to_model(const RankTrace& rank,
+                                                                           std::int32_t iteration) {
+  std::map<TensorId, std::pair<std::uint64_t, std::uint64_t>> given;
+  for (const Entry& entry : rank.entries) {
+    if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
+    given.emplace(entry.id, std::pair(entry.checksum, entry.bytes));
+  }
+  return given;
+}
+
 // The rows along the first dimension of all that a run gives its model under one name, apart from numbers.
 struct Rows {
   std::set<Shape> shapes;  // of a row
@@ -105,6 +116,15 @@ std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
     return found != parts.end() && are_divided(item.second, found->second);
   });
   return is_divided ? fmt::format("dp={}", candidate.world_size) : "";
+}
+
+bool read_same_samples(const Trace& trace) {
+  const auto iteration = first_iteration(trace);
+  if (!iteration) return false;
+  const auto first = given_to_model(trace.ranks.front(), *iteration);
+  return !first.empty() && std::all_of(trace.ranks.begin(), trace.ranks.end(), [&](const RankTrace& rank) {
+    return given_to_model(rank, *iteration) == first;
+  });
 }
 
 }  // namespace ttrace

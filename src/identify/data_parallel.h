@@ -13,4 +13,7 @@ namespace ttrace {
 // of the reference's rows must be there, bit for bit: a rank with wrong samples shows in the comparison, not here.
 std::string data_parallel_axes(const Trace& reference, const Trace& candidate);
 
+// True where all ranks give their models the same bytes, in the first iteration: then they are not data parallel.
+bool read_same_samples(const Trace& trace);
+
 }  // namespace ttrace

@@ -6,15 +6,17 @@
 
 #include "base/error.h"
 #include "base/factor.h"
+#include "identify/data_parallel.h"
 
 namespace ttrace {
 namespace {
 
 std::string missing_axes(const Trace& trace) {
+  const std::string axes = fmt::format("{}={}", read_same_samples(trace) ? "tp" : "dp", trace.world_size);
   return fmt::format(
-      "{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes dp={}, or `parallelism: {{axes: "
-      "dp={}}}` in the annotations",
-      trace.directory.string(), trace.world_size, trace.world_size, trace.world_size);
+      "{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes {}, or `parallelism: {{axes: {}}}` "
+      "in the annotations",
+      trace.directory.string(), trace.world_size, axes, axes);
 }
 
 // Each axis of the trace is one of the mesh, on which each rank has the coordinate that it recorded. Axes of one rank
