@@ -74,6 +74,12 @@ std::optional<std::string> axis_of_size(const Mesh& mesh, double size) {
   return std::nullopt;
 }
 
+// The factor as annotations have it: an axis of its size, or a number; or one over these.
+std::string word_of(double factor, const Mesh& mesh) {
+  const auto word = [&](double number) { return axis_of_size(mesh, number).value_or(fmt::format("{:.0f}", number)); };
+  return factor >= 1 ? word(factor) : "1/" + word(1 / factor);
+}
+
 // Returns the first of the findings where nothing but a loss scale is in question; null elsewhere.
 const Finding* only_scale_in_question(const Report& report) {
   const std::vector<Question>& questions = report.explanation.questions;
@@ -108,19 +114,17 @@ double whole_factor_of(const Finding& finding) {
 }
 
 std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence) {
-  const Finding* scaled = only_scale_in_question(report);
-  if (scaled == nullptr && steps_mostly_right(report)) scaled = loss_that_may_be_scaled(report);
+  if (const Finding* scaled = only_scale_in_question(report)) {
+    return word_of(recorded_factor_of(*scaled, evidence), evidence.mesh);
+  }
+  const Finding* scaled = steps_mostly_right(report) ? loss_that_may_be_scaled(report) : nullptr;
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
   return factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
-  const double factor = recorded_factor_of(finding, evidence);
-  const auto word = [&](double number) {
-    return axis_of_size(evidence.mesh, number).value_or(fmt::format("{:.0f}", number));
-  };
-  return fmt::format("parallelism: {{loss_scale: {}}}", factor >= 1 ? word(factor) : "1/" + word(1 / factor));
+  return fmt::format("parallelism: {{loss_scale: {}}}", word_of(recorded_factor_of(finding, evidence), evidence.mesh));
 }
 
 std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence) {
