@@ -58,6 +58,13 @@ std::string describe_beyond(const Report& report, const std::optional<BeyondDefa
                      to_string(first.id), first.difference->rel_err(), beyond->allowed);
 }
 
+// True where each rank has recorded its part of the tensor, wherever that lies. No line places what some do not have.
+bool is_there(const TensorId& id, const Alignment& alignment) {
+  return alignment.tensors.contains(id) ||
+         std::any_of(alignment.findings.begin(), alignment.findings.end(),
+                     [&](const Finding& finding) { return finding.id == id && finding.reason != Reason::kOmission; });
+}
+
 std::set<std::string> names_of(const Alignment& alignment) {
   std::set<std::string> names;
   for (const auto& [id, tensor] : alignment.tensors) names.insert(id.name);
@@ -100,10 +107,12 @@ std::optional<Step> lacks_annotations(const Report& report, const Situation& sit
 }
 
 std::optional<Step> lacks_placement(const Report& report, const Situation& situation) {
-  const bool is_guessed = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-    return finding.reason == Reason::kGuessedPlacement;
+  const std::vector<Question>& questions = report.explanation.questions;
+  const bool may_be_placed = std::any_of(questions.begin(), questions.end(), [&](const Question& question) {
+    const Finding& finding = report.findings[question.finding];
+    return finding.reason == Reason::kGuessedPlacement && is_there(finding.id, situation.candidate.alignment);
   });
-  if (!is_guessed) return std::nullopt;
+  if (!may_be_placed) return std::nullopt;
   return Step{std::nullopt, draft_command(report, situation)};
 }
 
