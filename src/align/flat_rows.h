@@ -13,8 +13,8 @@
 namespace ttrace {
 
 struct FlatRows {
-  Samples rows;                        // by rank, row after row: its number among the reference's rows that some rank holds
-  std::vector<std::int64_t> dropped;   // the reference's other rows: positions behind the ends of the ranks' samples
+  Samples rows;  // by rank, row after row: its number among the reference's rows that some rank holds
+  std::vector<std::int64_t> dropped;  // the reference's other rows: positions behind the ends of the ranks' samples
   friend auto operator<=>(const FlatRows&, const FlatRows&) = default;
 };
 

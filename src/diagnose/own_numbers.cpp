@@ -84,18 +84,6 @@ Draws draws_before(const TensorId& id, const Evidence& evidence) {
           drawn_before(find_compared(evidence.reference, id), evidence.reference_trace)};
 }
 
-// True where a rank recomputes with other numbers than its forward drew.
-bool is_redrawn(const TensorId& id, const Drawn& recomputed, const Evidence& evidence) {
-  if (id.pass != Pass::kRecompute) return false;
-  TensorId first = id;
-  first.pass = Pass::kForward;
-  const Drawn forward = drawn_before(find_tensor(evidence.candidate, first), evidence.candidate_trace);
-  return std::any_of(recomputed.states.begin(), recomputed.states.end(), [&](const auto& item) {
-    const auto found = forward.states.find(item.first);
-    return found != forward.states.end() && found->second != item.second;
-  });
-}
-
 bool may_be_drawn(const Finding& finding) {
   return (finding.id.kind == Kind::kOutput || finding.id.kind == Kind::kInput) &&
          (finding.reason == Reason::kExceedsTolerance || finding.reason == Reason::kIntegerDiffers ||
@@ -110,8 +98,7 @@ bool is_drawn(const Finding& finding, const LogicalTensor& tensor, const Evidenc
   const bool is_configured_otherwise =
       evidence.configured != nullptr && !configured_otherwise(finding.id, *evidence.configured).empty();
   const bool must_be_equal = draws.is_same_state() && !draws.candidate.is_split && !draws.reference.is_split;
-  return draws.do_both() && !must_be_equal && !is_configured_otherwise &&
-         !is_redrawn(finding.id, draws.candidate, evidence);
+  return draws.do_both() && !must_be_equal && !is_configured_otherwise && !is_redrawn(finding.id, evidence);
 }
 
 // The first tensor before which the generators of some rank were in another state than the reference's.
@@ -136,9 +123,9 @@ std::string describe_states(const TensorId& id, const Draws& draws, const Eviden
 std::string describe_drawn(const TensorId& id, const LogicalTensor& tensor, const Evidence& evidence) {
   const Draws draws = draws_before(id, evidence);
   const std::string states = describe_states(id, draws, evidence);
-  const std::string who = id.kind == Kind::kInput
-                              ? "what calls it draws random numbers before"
-                              : fmt::format("{} draws random numbers", printable(last_component(tensor.module_class.get())));
+  const std::string who = id.kind == Kind::kInput ? "what calls it draws random numbers before"
+                                                  : fmt::format("{} draws random numbers",
+                                                                printable(last_component(tensor.module_class.get())));
   return fmt::format(
       "{}, other ones than in the reference{}, and what follows from it says nothing; to compare, draw none (p = 0 in "
       "both runs), or on each rank the reference's numbers for the rank's samples",
@@ -146,6 +133,18 @@ std::string describe_drawn(const TensorId& id, const LogicalTensor& tensor, cons
 }
 
 }  // namespace
+
+bool is_redrawn(const TensorId& id, const Evidence& evidence) {
+  if (id.pass != Pass::kRecompute) return false;
+  TensorId first = id;
+  first.pass = Pass::kForward;
+  const Drawn recomputed = drawn_before(find_tensor(evidence.candidate, id), evidence.candidate_trace);
+  const Drawn forward = drawn_before(find_tensor(evidence.candidate, first), evidence.candidate_trace);
+  return std::any_of(recomputed.states.begin(), recomputed.states.end(), [&](const auto& item) {
+    const auto found = forward.states.find(item.first);
+    return found != forward.states.end() && found->second != item.second;
+  });
+}
 
 std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
@@ -171,7 +170,7 @@ std::string drawn_otherwise(const Finding& finding, const Evidence& evidence) {
     return draws.candidate.drew ? "random numbers are drawn before it, and in the reference none"
                                 : "in the reference random numbers are drawn before it, and here none";
   }
-  if (is_redrawn(id, draws.candidate, evidence)) {
+  if (is_redrawn(id, evidence)) {
     return "it is recomputed with other random numbers than its forward drew: the state of the generators is another";
   }
   if (finding.reason == Reason::kReplicasDisagree && draws.candidate.different_states().size() > 1) {

@@ -16,6 +16,9 @@ namespace ttrace {
 // Says why a wrong output or input need not be the reference's, and how to make the runs comparable; empty where it must.
 std::string describe_own_numbers(const Finding& finding, const Evidence& evidence);
 
+// True for a recomputed tensor before which some rank drew other numbers than in its forward.
+bool is_redrawn(const TensorId& id, const Evidence& evidence);
+
 // A clause that says in which way the draws before a wrong tensor are others; empty where they are not, or nobody knows.
 std::string drawn_otherwise(const Finding& finding, const Evidence& evidence);
 

@@ -224,7 +224,8 @@ class Questions {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       if (follows_from_[i] != origin || reasons_[i] || !is_wrong(finding)) continue;
-      if (reason == Reason::kOwnNumbers && are_unequal_copies(finding)) continue;
+      const bool is_mistake = are_unequal_copies(finding) || is_redrawn(finding.id, evidence_);
+      if (reason == Reason::kOwnNumbers && is_mistake) continue;
       const bool differs_by_it = reason == Reason::kOwnNumbers && finding.verdict == Verdict::kFail;
       if (differs_by_it || finding.guessed) reasons_[i] = reason;
     }

@@ -23,9 +23,7 @@ std::map<const RankTrace*, Names> without_optimizer(const RankTable& table) {
   return without;
 }
 
-bool is_of_step(Kind kind) {
-  return is_optimizer_state(kind) || kind == Kind::kMainGrad || kind == Kind::kParamDelta;
-}
+bool is_of_step(Kind kind) { return is_optimizer_state(kind) || kind == Kind::kMainGrad || kind == Kind::kParamDelta; }
 
 }  // namespace
 

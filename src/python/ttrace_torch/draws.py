@@ -30,16 +30,18 @@ _Key = tuple[Kind, int, int, int, Pass, str]  # as TensorId, of a module's call
 class State(NamedTuple):
     """Of the generators of the host and of the device that the program computes on."""
 
-    host: bytes
+    host: bytes | None
     device: tuple[int, int] | None  # seed and offset
 
-    def may_have_led_to(self, later: "State") -> bool:
-        """By draws: a device's generator that has another seed, or is further back, was set to another state."""
-        if self.host != later.host:
-            return True
-        if self.device is None or later.device is None:
-            return False
-        return self.device[0] == later.device[0] and self.device[1] < later.device[1]
+    def of_those_that_drew(self, later: "State") -> "State | None":
+        """None where none did. A device's generator that has another seed, or is further back, was set to another state
+        and did not draw."""
+        drew_host, drew_device = self.host != later.host, False
+        if self.device is not None and later.device is not None:
+            drew_device = self.device[0] == later.device[0] and self.device[1] < later.device[1]
+        if not (drew_host or drew_device):
+            return None
+        return State(self.host if drew_host else None, self.device if drew_device else None)
 
 
 class Draws:
@@ -84,7 +86,7 @@ class Draws:
     def _look(self, stack: CallStack, frame: Frame | None) -> None:
         before, stack.generators = stack.generators, _state()
         if frame is not None and frame.drawn_from is None and before is not None:
-            frame.drawn_from = before if before.may_have_led_to(stack.generators) else None
+            frame.drawn_from = before.of_those_that_drew(stack.generators)
 
     def _note(self, kind: Kind, frame: Frame, state: State | None) -> None:
         self._looked = True

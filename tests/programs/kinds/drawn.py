@@ -1,9 +1,10 @@
 """What functions draw in a forward, of which no module's class tells: dropout, attention's own, noise, drop-path,
-Gumbel. Ranks draw for their own samples."""
+Gumbel. Ranks draw for their own samples. With "recomputed" the backward draws again."""
 
 import sys
 
 from job import MISTAKE, RANK, ddp, nn, own, scaled, step, torch
+from torch.utils.checkpoint import checkpoint
 
 kind = sys.argv[1]
 functional = nn.functional
@@ -17,7 +18,7 @@ class Block(nn.Module):
     def forward(self, x):
         hidden = self.first(x).relu()
         draws = MISTAKE != "none-drawn"
-        if kind == "dropout":
+        if kind in ("dropout", "recomputed"):
             hidden = functional.dropout(hidden, 0.1, draws)
         elif kind == "noise" and draws:
             hidden = hidden + 0.1 * torch.randn_like(hidden)
@@ -31,10 +32,21 @@ class Block(nn.Module):
         return x + self.second(hidden)
 
 
+class Recomputed(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=True, preserve_rng_state=MISTAKE != "redrawn")
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.block, self.head = nn.Linear(8, 16), Block(), nn.Linear(16, 4)
+        if kind == "recomputed":
+            self.block = Recomputed(self.block)
 
     def forward(self, x):
         hidden = self.embed(x)

@@ -74,8 +74,8 @@ TEST_CASE("what is drawn from another state is a question, in a module's own out
 }
 
 TEST_CASE("what is drawn from the reference's state, for the whole tensor, is to be the reference's") {
-  CHECK(with_draws(drawn_trace("", kDrawnOut, {{kDrawnRight, 7}}), drawn_trace("", kDrawnOut, {{kDrawnOther, 7}})).verdict() ==
-        RunVerdict::kDifferent);
+  CHECK(with_draws(drawn_trace("", kDrawnOut, {{kDrawnRight, 7}}), drawn_trace("", kDrawnOut, {{kDrawnOther, 7}}))
+            .verdict() == RunVerdict::kDifferent);
 }
 
 TEST_CASE("a rank's part is drawn otherwise, even from the reference's state") {
@@ -85,7 +85,8 @@ TEST_CASE("a rank's part is drawn otherwise, even from the reference's state") {
 }
 
 TEST_CASE("what only one of the runs draws is wrong, and that is why") {
-  const Trace drawn = drawn_trace("", kDrawnOut, {{kDrawnOther, 7}}), plain = drawn_trace("", kDrawnOut, {{kDrawnRight, {}}});
+  const Trace drawn = drawn_trace("", kDrawnOut, {{kDrawnOther, 7}}),
+              plain = drawn_trace("", kDrawnOut, {{kDrawnRight, {}}});
   const Report more = with_draws(plain, drawn), less = with_draws(drawn, plain);
   CHECK(more.verdict() == RunVerdict::kDifferent);
   CHECK(has(drawn_cause(more), "random numbers are drawn before it, and in the reference none"));
@@ -101,19 +102,23 @@ TEST_CASE("copies that ranks draw from other states are wrong, and that is why")
   CHECK(has(drawn_cause(report), "the ranks whose copies must be equal draw other random numbers"));
 }
 
-TEST_CASE("a recomputation that draws other numbers than its forward is wrong") {
+TEST_CASE("a recomputation that draws other numbers than its forward is known") {
   TensorId again = kDrawnOut;
   again.pass = Pass::kRecompute;
   const Trace one = drawn_trace("", kDrawnOut, {{kDrawnRight, 7}});
   Trace two = drawn_trace("", kDrawnOut, {{kDrawnRight, 7}});
   add_tensor(two, 0, again, {8}, kDrawnOther);
-  const auto states = [&](std::uint64_t state) {
-    return std::make_shared<RandomDraws>(std::map<TensorId, std::uint64_t>{{kDrawnOut, 7}, {again, state}}, false);
-  };
-  two.ranks[0].draws = states(8);
-  const Report report = with_draws(one, two);
-  CHECK(report.verdict() == RunVerdict::kDifferent);
-  CHECK(has(drawn_cause(report), "recomputed with other random numbers than its forward drew"));
+  const Alignment reference = align(one, annotations(""), {});
+  for (const std::uint64_t state : {7, 8}) {
+    two.ranks[0].draws =
+        std::make_shared<RandomDraws>(std::map<TensorId, std::uint64_t>{{kDrawnOut, 7}, {again, state}}, false);
+    const Alignment candidate = align(two, annotations(""), layout_of(reference));
+    Evidence evidence{reference, candidate, two.mesh, {}};
+    evidence.reference_trace = &one;
+    evidence.candidate_trace = &two;
+    CHECK(is_redrawn(again, evidence) == (state == 8));
+    CHECK(!is_redrawn(kDrawnOut, evidence));
+  }
 }
 
 TEST_CASE("gradients that a step takes are to be equal on the ranks, whatever was drawn before") {
