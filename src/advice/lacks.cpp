@@ -62,6 +62,13 @@ std::string estimate_command(const Report& report) {
   return fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
 }
 
+// True where each rank has recorded its part of the tensor, wherever that lies. No line places what some do not have.
+bool is_there(const TensorId& id, const Alignment& alignment) {
+  return alignment.tensors.contains(id) ||
+         std::any_of(alignment.findings.begin(), alignment.findings.end(),
+                     [&](const Finding& finding) { return finding.id == id && finding.reason != Reason::kOmission; });
+}
+
 std::set<std::string> names_of(const Alignment& alignment) {
   std::set<std::string> names;
   for (const auto& [id, tensor] : alignment.tensors) names.insert(id.name);
@@ -104,10 +111,12 @@ std::optional<Step> lacks_annotations(const Report& report, const Situation& sit
 }
 
 std::optional<Step> lacks_placement(const Report& report, const Situation& situation) {
-  const bool is_guessed = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-    return finding.reason == Reason::kGuessedPlacement;
+  const std::vector<Question>& questions = report.explanation.questions;
+  const bool may_be_placed = std::any_of(questions.begin(), questions.end(), [&](const Question& question) {
+    const Finding& finding = report.findings[question.finding];
+    return finding.reason == Reason::kGuessedPlacement && is_there(finding.id, situation.candidate.alignment);
   });
-  if (!is_guessed) return std::nullopt;
+  if (!may_be_placed) return std::nullopt;
   return Step{std::nullopt, draft_command(report, situation)};
 }
 

@@ -314,6 +314,7 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   if (auto findings = find_uncovered(group, grid); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_recorded_shape(group, extents_of(*grid.dimensions))) return {{}, {*finding}};
   LogicalTensor tensor = logical_tensor(group, context, frame.factoring, std::move(grid));
+  if (group.placement->dropped) tensor = with_dropped(tensor, group.placement->dropped);
   if (!group.placement->cut.empty()) tensor = without_cut(tensor, group.placement->cut);
   return {std::move(tensor), {}};
 }

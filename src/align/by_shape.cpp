@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "align/flat_rows.h"
 #include "align/fragment.h"
 #include "base/axis_names.h"
 #include "base/describe.h"
@@ -42,6 +43,7 @@ struct Subject {
   std::vector<OpenAxis> open;
   std::vector<Assignment> candidates;
   std::optional<Assignment> settled;
+  std::map<const Group*, FlatRows> flat;
 };
 
 const Shape* reference_shape(const ModelLayout& layout, TensorId id) {
@@ -197,7 +199,8 @@ class ShapePlacer {
     const std::vector<int>& microbatch_axes = grouping_.microbatches.axes;
     for (std::size_t i = factoring.size(); i-- > 0;) {  // the slowest first
       const auto axis = static_cast<int>(factoring[i]);
-      const bool slices = group.id.microbatch >= 0 && is_slice_axis(axis);
+      const bool is_of_samples = group.id.microbatch >= 0 || group.loss == LossRole::kOwnGradient;
+      const bool slices = is_of_samples && is_slice_axis(axis);
       const bool selects = group.microbatches != MicrobatchUse::kNone &&
                            std::find(microbatch_axes.begin(), microbatch_axes.end(), axis) != microbatch_axes.end();
       const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
@@ -244,8 +247,45 @@ class ShapePlacer {
     return cut;
   }
 
+  // The rows of a tensor of one or two dimensions, where they are the positions of padded samples.
+  std::optional<FlatRows> flat_rows_of(const Group& group, const Shape& reference) const {
+    const Microbatches& microbatches = grouping_.microbatches;
+    if (microbatches.samples.lengths.empty() || reference.empty() || reference.size() > 2) return std::nullopt;
+    std::vector<std::int64_t> own(static_cast<std::size_t>(microbatches.ranks), -1);
+    for (const Shard& shard : group.shards) {
+      const Shape& shape = shard.entry->shape;
+      const bool fits =
+          shape.size() == reference.size() && std::equal(shape.begin() + 1, shape.end(), reference.begin() + 1);
+      if (!fits || shard.entry->sketch != nullptr) return std::nullopt;
+      own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches))] = shape[0];
+    }
+    return flat_rows(microbatches.samples, group.id, reference[0], own);
+  }
+
+  // Settles the subject where its rows are the positions of padded samples; of micro-batches without padding they may be
+  // whole samples.
+  bool settle_flat(Subject& subject) const {
+    if (!std::all_of(subject.open.begin(), subject.open.end(), [](const OpenAxis& axis) { return axis.slices; })) {
+      return false;
+    }
+    const Assignment assignment(subject.open.size(), 0);
+    const TensorPlacement placement = placed(subject, assignment);
+    for (const auto& [group, reference] : subject.known) {
+      if (auto flat = flat_rows_of(*group, *reference)) {
+        subject.flat.emplace(group, std::move(*flat));
+      } else if (!explains(*group, *reference, placement)) {
+        subject.flat.clear();
+        return false;
+      }
+    }
+    if (subject.flat.empty()) return false;
+    subject.candidates = {assignment};
+    subject.settled = assignment;
+    return true;
+  }
+
   void find_candidates(Subject& subject) const {
-    if (subject.known.empty()) return;
+    if (subject.known.empty() || settle_flat(subject)) return;
     std::set<int> dims;
     for (const auto& [group, reference] : subject.known) {
       const auto explained =
@@ -363,6 +403,20 @@ class ShapePlacer {
     return true;
   }
 
+  // True where no axis splits a dimension of a size that it is not known to split, and of some axis it is known.
+  static bool contradicts_nothing(const Subject& subject, const Assignment& assignment,
+                                  const std::map<int, std::set<std::int64_t>>& splits) {
+    bool any = false;
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      const auto known = splits.find(subject.open[i].axis);
+      if (assignment[i] < 0 || known == splits.end()) continue;
+      const std::int64_t size = (*subject.known[0].second)[static_cast<std::size_t>(assignment[i])];
+      if (!known->second.contains(size)) return false;
+      any = true;
+    }
+    return any;
+  }
+
   // True where the tensor that this one follows lies along all axes as the assignment says.
   bool follows(const Key& key, const Subject& subject, const Assignment& assignment) const {
     const auto& [name, kind, recorded] = key;
@@ -384,12 +438,14 @@ class ShapePlacer {
     const auto splits = known_splits();
     for (auto& [key, subject] : subjects_) {
       if (subject.settled || subject.candidates.size() < 2) continue;
-      std::vector<Assignment> followed, as_known;
+      std::vector<Assignment> followed, as_known, not_otherwise;
       for (const Assignment& assignment : subject.candidates) {
         if (follows(key, subject, assignment)) followed.push_back(assignment);
         if (splits_as_known(subject, assignment, splits)) as_known.push_back(assignment);
+        if (contradicts_nothing(subject, assignment, splits)) not_otherwise.push_back(assignment);
       }
-      const std::vector<Assignment>& fitting = followed.empty() ? as_known : followed;
+      const std::vector<Assignment>& fitting =
+          !followed.empty() ? followed : (!as_known.empty() ? as_known : not_otherwise);
       if (fitting.size() != 1) continue;
       subject.settled = fitting[0];
       any = true;
@@ -402,8 +458,8 @@ class ShapePlacer {
   static bool is_term(const Group& group, const OpenAxis& axis) {
     if (!axis.slices) return false;
     const Kind kind = group.id.kind;
-    if (is_term_of_loss(group.loss)) return true;
-    if (group.loss == LossRole::kGradient) return false;
+    if (is_term_of_loss(group.loss) || group.loss == LossRole::kTermOfSum) return true;
+    if (group.loss == LossRole::kGradient || group.loss == LossRole::kGradientOfSum) return false;
     return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
   }
 
@@ -446,6 +502,7 @@ class ShapePlacer {
   // The order of the samples in a tensor, as inputs tell it.
   struct TensorSamples {
     const Samples* samples = nullptr;  // null: no input tells it, or a rule says it
+    const FlatRows* flat = nullptr;    // in place of samples, where the rows are positions of padded ones
     bool one_each = false;             // each element of the dimension is a sample; else the rows of one lie together
     Dimensions cut = {};               // as in TensorPlacement
     bool open = false;                 // they are sequences packed in an order that nothing tells
@@ -454,19 +511,20 @@ class ShapePlacer {
 
   TensorSamples samples_of(const Group& group, const Subject& subject, const Assignment& assignment) const {
     if (const PackedRows* packed = grouping_.microbatches.packed.find(group.id)) {
-      if (packed->rows.empty()) return {nullptr, false, {}, true};
-      if (sliced_dimension(subject, assignment) == 0) return {&packed->rows, packed->told};
+      if (packed->rows.empty()) return {nullptr, nullptr, false, {}, true};
+      if (sliced_dimension(subject, assignment) == 0) return {&packed->rows, nullptr, packed->told};
     }
+    if (const auto flat = subject.flat.find(&group); flat != subject.flat.end()) return {nullptr, &flat->second};
     if (!grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
     const Shape* reference = reference_shape(layout_, group.id);
     if (reference == nullptr) return {};
-    if (splits_nothing(assignment)) return {nullptr, false, cut_dimensions(group, *reference)};
+    if (splits_nothing(assignment)) return {nullptr, nullptr, false, cut_dimensions(group, *reference)};
     const auto dim = sliced_dimension(subject, assignment);
     if (!dim || static_cast<std::size_t>(*dim) >= reference->size()) return {};
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
     const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
     const bool one_each = samples != nullptr && std::ssize(*samples) == extent;
-    return {samples, one_each, one_each ? cut_dimensions(group, *reference) : Dimensions{}};
+    return {samples, nullptr, one_each, one_each ? cut_dimensions(group, *reference) : Dimensions{}};
   }
 
   // True where nothing but shapes says that the tensor lies so. A rule that does not fit says so all the same. What is
@@ -476,7 +534,9 @@ class ShapePlacer {
   // or the gradient of a micro-batch is whole where the ranks have other ones: a program may add them up later.
   bool is_guess(const Subject& subject, Kind kind, const Assignment& assignment, const TensorSamples& samples) const {
     if (subject.given->is_placed() && subject.candidates.empty()) return false;
-    if (subject.groups[0]->loss == LossRole::kLikeLoss) return true;
+    if (const LossRole role = subject.groups[0]->loss; role == LossRole::kLikeLoss || role == LossRole::kTermOfSum) {
+      return true;
+    }
     const bool is_activation = !is_parameter_kind(kind) && kind != Kind::kScalar;
     if (grouping_.microbatches.lists && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
     if (samples.open) return true;
@@ -503,6 +563,10 @@ class ShapePlacer {
       return use.deduced && is_slice_axis(use.axis) && use.placement == Placement::kShard;
     });
     if (samples.samples != nullptr && !are_contiguous(*samples.samples)) outermost->split.samples = *samples.samples;
+    if (samples.flat != nullptr) {
+      outermost->split.samples = samples.flat->rows;
+      placement.dropped = std::make_shared<const std::vector<std::int64_t>>(samples.flat->dropped);
+    }
     placement.cut = samples.cut;
     if (samples.open) placement.unplaced = std::string(kOpenPacking);
     placement.doubt = doubt_about(subject, kind);

@@ -16,4 +16,7 @@ RecordedBits recorded_bits_of(const LogicalTensor& tensor);
 // True for a buffer that each rank has in the same bits before and after the iteration.
 bool is_constant_buffer(const Alignment& alignment, const TensorId& id);
 
+// True where some rank's input of a module has the bits of a tensor that the rank holds as well.
+bool is_handed_on(const Alignment& alignment, const TensorId& id, const TensorId& input);
+
 }  // namespace ttrace

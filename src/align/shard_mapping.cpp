@@ -45,6 +45,7 @@
 #include "identify/check_annotations.h"
 #include "identify/identify.h"
 #include "identify/loss_scale.h"
+#include "identify/own_steps.h"
 #include "identify/owned.h"
 #include "identify/program.h"
 
@@ -120,8 +121,10 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   // group of its canonical identity.
 
   // 2. Where should there be a shard?
-  find_losses(grouping, layout);
+  find_losses(grouping, ranks, layout);
   find_owned(grouping, ranks, layout);
+  find_own_steps(grouping, ranks);
+  find_own_gradients(grouping, ranks);
   place_by_shape(grouping, ranks, who.annotations, layout);
   append(alignment.notes, notes_of_pipeline(grouping, ranks, who.annotations));
   // From here on the placement of a group says what each axis does to its tensor, whoever said it: a rule, the program

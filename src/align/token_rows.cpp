@@ -150,6 +150,14 @@ LogicalTensor without_cut(const LogicalTensor& tensor, const std::vector<std::si
   return dropped->empty() ? with_fullest_first(tensor) : with_changed_rows(rows, {std::move(dropped)});
 }
 
+LogicalTensor with_dropped(const LogicalTensor& tensor, std::shared_ptr<const std::vector<std::int64_t>> dropped) {
+  LogicalTensor rows = tensor.shape.size() == 1 ? with_column(tensor) : tensor;
+  Shape whole = rows.shape;
+  whole[0] += std::ssize(*dropped);
+  rows.kept = std::make_shared<const KeptTokens>(KeptTokens{std::move(whole), std::move(dropped)});
+  return rows;
+}
+
 LogicalTensor cut_like(const LogicalTensor& tensor, const KeptTokens& kept) {
   const bool in_last = kept.whole.size() > tensor.shape.size();
   return with_changed_rows(in_last ? with_column(tensor) : tensor, {kept.dropped});

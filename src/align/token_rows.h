@@ -26,6 +26,9 @@ LogicalTensor with_changed_rows(const LogicalTensor& tensor, const RowChange& ch
 // its tokens counted in the dimensions up to the last of `cut`. Where some rank holds all, it stays as it is.
 LogicalTensor without_cut(const LogicalTensor& tensor, const std::vector<std::size_t>& cut);
 
+// Returns `tensor`, which has a row for each token that is not dropped, as one without those tokens.
+LogicalTensor with_dropped(const LogicalTensor& tensor, std::shared_ptr<const std::vector<std::int64_t>> dropped);
+
 // Returns `tensor`, which is whole, without the tokens that another one of its shape lacks.
 LogicalTensor cut_like(const LogicalTensor& tensor, const KeptTokens& kept);
 

@@ -66,6 +66,7 @@ enum class Cause : std::uint8_t {
   kOptimizerStep,
   kMeanOfMeans,
   kConfiguredOtherwise,
+  kDrawnOtherwise,
 };
 std::string_view name_of(Cause cause);
 Vocabulary<Cause> vocabulary_of(Cause);

@@ -311,6 +311,8 @@ struct UnsteppedOptimizer {
   auto operator<=>(const UnsteppedOptimizer&) const = default;
 };
 
+class RandomDraws;  // base/random_draws.h
+
 // The contents of one rank's file.
 struct RankTrace {
   std::filesystem::path path;
@@ -327,7 +329,8 @@ struct RankTrace {
   bool job_failed = false;                       // after all was recorded: `complete` was taken back
   std::shared_ptr<const ModuleConfigurations> configurations = nullptr;  // null: it says nothing of them
   std::set<std::int32_t> further = {};                                   // iterations beyond those that were asked for
-  std::vector<TrainedGroup> trained = {};  // empty: it says nothing of what the program trains
+  std::vector<TrainedGroup> trained = {};              // empty: it says nothing of what the program trains
+  std::shared_ptr<const RandomDraws> draws = nullptr;  // null: it says nothing of them
 
   bool is_whole() const { return complete || job_failed; }
   const std::byte* bytes_of(const Entry& entry) const {  // its elements; throws RecordedAsSketch

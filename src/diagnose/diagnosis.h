@@ -33,6 +33,8 @@ struct Evidence {
   const std::vector<TiedRule>& tied;  // declared in the annotations
   bool rewritten = false;             // the candidate's modules were given the reference's values (see dataflow.h)
   const ConfiguredOtherwise* configured = nullptr;  // null: nothing is known of how modules are configured
+  // What the alignments are of; null: nothing is known of what is drawn.
+  const Trace *reference_trace = nullptr, *candidate_trace = nullptr;
 };
 
 // Diagnoses one finding that is `fail` or `missing`; nothing where no hypothesis explains it. `made_here` is that of

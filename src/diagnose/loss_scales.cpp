@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -74,6 +75,12 @@ std::optional<std::string> axis_of_size(const Mesh& mesh, double size) {
   return std::nullopt;
 }
 
+// The factor as annotations have it: an axis of its size, or a number; or one over these.
+std::string word_of(double factor, const Mesh& mesh) {
+  const auto word = [&](double number) { return axis_of_size(mesh, number).value_or(fmt::format("{:.0f}", number)); };
+  return factor >= 1 ? word(factor) : "1/" + word(1 / factor);
+}
+
 // Returns the first of the findings where nothing but a loss scale is in question; null elsewhere.
 const Finding* only_scale_in_question(const Report& report) {
   const std::vector<Question>& questions = report.explanation.questions;
@@ -93,12 +100,19 @@ const Finding* loss_that_may_be_scaled(const Report& report) {
   return is_in_gradients ? first : nullptr;
 }
 
-// True where more gradients that steps take are right than wrong: a scale that nobody undoes is an error.
+// Returns the first tensor of which the loss scale is in question already; null where there is none.
+const Finding* scaled_in_question(const Report& report) {
+  const auto found = std::ranges::find(report.findings, Reason::kUnknownLossScale, &Finding::reason);
+  return found == report.findings.end() ? nullptr : &*found;
+}
+
+// True where more gradients that steps take are right than wrong, or parameters that steps made: a scale that nobody
+// undoes is an error.
 bool steps_mostly_right(const Report& report) {
-  const auto is_taken = [](const Finding& finding) { return finding.id.kind == Kind::kMainGrad; };
-  const auto right = std::count_if(report.passed.begin(), report.passed.end(), is_taken);
-  const auto wrong = std::count_if(report.findings.begin(), report.findings.end(), is_taken);
-  return right > wrong;
+  return std::ranges::any_of(std::array{Kind::kMainGrad, Kind::kParamAfter}, [&](Kind kind) {
+    const auto is_of_kind = [kind](const Finding& finding) { return finding.id.kind == kind; };
+    return std::ranges::count_if(report.passed, is_of_kind) > std::ranges::count_if(report.findings, is_of_kind);
+  });
 }
 
 }  // namespace
@@ -108,19 +122,19 @@ double whole_factor_of(const Finding& finding) {
 }
 
 std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence) {
-  const Finding* scaled = only_scale_in_question(report);
-  if (scaled == nullptr && steps_mostly_right(report)) scaled = loss_that_may_be_scaled(report);
+  if (const Finding* scaled = only_scale_in_question(report)) {
+    return word_of(recorded_factor_of(*scaled, evidence), evidence.mesh);
+  }
+  if (!steps_mostly_right(report)) return std::nullopt;
+  const Finding* scaled = scaled_in_question(report);
+  if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
   return factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
-  const double factor = recorded_factor_of(finding, evidence);
-  const auto word = [&](double number) {
-    return axis_of_size(evidence.mesh, number).value_or(fmt::format("{:.0f}", number));
-  };
-  return fmt::format("parallelism: {{loss_scale: {}}}", factor >= 1 ? word(factor) : "1/" + word(1 / factor));
+  return fmt::format("parallelism: {{loss_scale: {}}}", word_of(recorded_factor_of(finding, evidence), evidence.mesh));
 }
 
 std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence) {

@@ -21,10 +21,10 @@ std::vector<std::size_t> find_scaled(const Report& report);
 // Returns the integer, or one over it, that the candidate's tensor is the reference's times; 1 where it is none.
 double whole_factor_of(const Finding& finding);
 
-// Returns the axis by whose size the loss and its gradients may be scaled, or `1` where the program says another scale:
-// where nothing is asked of the run but the loss scale, or a loss that is such a multiple is wrong first, and most
-// gradients that steps take are right. Nothing where it is a number of the program's own. It holds where a check that
-// presumes it finds the run same, or less that is wrong.
+// Returns the factor by which the loss and its gradients may be scaled, as annotations have it, where nothing is asked of
+// the run but the loss scale: an axis of that size, or a number of the program's own (a scaler's, or `1` where the program
+// says another scale). An axis, or `1`, also where a loss that is such a multiple is wrong first, and most gradients that
+// steps take are right. It holds where a check that presumes it finds the run same, or less that is wrong.
 std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence);
 
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.

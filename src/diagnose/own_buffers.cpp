@@ -92,23 +92,23 @@ bool deals_microbatches(const Alignment& alignment) {
   return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& item) { return item.second.size() < all.size(); });
 }
 
-std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_alone, const Evidence& evidence) {
+std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& beside, const Evidence& evidence) {
   const TensorId& id = finding.id;
   const LogicalTensor* tensor = find_tensor(evidence.candidate, id);
   if (is_constant_buffer(evidence.candidate, id) && is_constant_buffer(evidence.reference, id)) {
-    return is_alone ? std::optional(Reason::kOwnStatistics) : std::nullopt;
+    return beside.explains_others ? std::nullopt : std::optional(Reason::kOwnStatistics);
   }
   if (finding.verdict == Verdict::kMissing && is_of_model(id, evidence)) return std::nullopt;
   if (tensor == nullptr) {
-    return is_alone && !is_forgotten(finding, evidence) ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+    return beside.is_alone && !is_forgotten(finding, evidence) ? std::optional(Reason::kOwnNumbers) : std::nullopt;
   }
   const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
-  const bool is_shared_out = is_dealt || evidence.candidate.slices;
+  const bool is_shared_out = beside.is_dealt || evidence.candidate.slices;
   if (is_shared_out && !is_initial && takes_batch_statistics(tensor->module_class.get())) {
     return Reason::kOwnStatistics;
   }
   if (finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap) return Reason::kOwnNumbers;
-  if (is_dealt && !is_initial && is_of_model(id, evidence)) return Reason::kOwnNumbers;
+  if (beside.is_dealt && !is_initial && is_of_model(id, evidence)) return Reason::kOwnNumbers;
   const bool may_be_own = finding.reason == Reason::kReplicasDisagree
                               ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor, evidence)
                               : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id, evidence);

@@ -15,8 +15,14 @@ bool takes_batch_statistics(std::string_view module_class);
 // call is then another thing.
 bool deals_microbatches(const Alignment& alignment);
 
+// What surrounds a buffer that differs.
+struct BesideBuffer {
+  bool is_dealt = false;         // `deals_microbatches` of the candidate
+  bool is_alone = false;         // nothing but buffers differs
+  bool explains_others = false;  // something else that differs follows from it
+};
+
 // Says in which way a buffer that differs may be each rank's own (diagnose/questions.h); nothing where it is wrong.
-// `is_dealt` is `deals_microbatches` of the candidate; `is_alone` says that nothing but buffers differs.
-std::optional<Reason> own_buffer(const Finding& finding, bool is_dealt, bool is_alone, const Evidence& evidence);
+std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& beside, const Evidence& evidence);
 
 }  // namespace ttrace

@@ -11,47 +11,18 @@
 #include <string_view>
 #include <vector>
 
+#include "align/recorded_bits.h"
 #include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/own_buffers.h"
+#include "diagnose/own_numbers.h"
 #include "identify/packed.h"
 #include "judge/judge.h"
 
 namespace ttrace {
 namespace {
-
-// Classes of modules that draw random numbers in training, by the last component of their names.
-constexpr auto kDrawing =
-    std::to_array<std::string_view>({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
-                                     "FeatureAlphaDropout", "DropPath", "StochasticDepth", "RReLU"});
-bool is_one_of(std::span<const std::string_view> classes, std::string_view module_class) {
-  return std::find(classes.begin(), classes.end(), last_component(module_class)) != classes.end();
-}
-
-// Says why a root need not be the reference's, and how to make the runs comparable; empty where it must.
-std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {
-  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
-  const bool may_differ =
-      finding.reason == Reason::kExceedsTolerance || (finding.reason == Reason::kReplicasDisagree && finding.guessed);
-  if (tensor == nullptr || finding.id.kind != Kind::kOutput || !may_differ) return {};
-  const std::string_view module_class = tensor->module_class.get();
-  if (is_one_of(kDrawing, module_class)) {
-    return fmt::format(
-        "{} draws random numbers, other ones than in the reference, and what follows from it says nothing; to compare, "
-        "draw none (p = 0 in both runs)",
-        printable(last_component(module_class)));
-  }
-  if (evidence.candidate.slices && takes_batch_statistics(module_class)) {
-    return fmt::format(
-        "{} takes the statistics of each rank's own samples, and in the reference of the whole batch; to compare, use "
-        "SyncBatchNorm, or its running statistics (eval()), or run each rank's samples as a micro-batch of the "
-        "reference",
-        printable(last_component(module_class)));
-  }
-  return {};
-}
 
 // True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
 // of them is wrong.
@@ -129,7 +100,10 @@ class Questions {
       is_alone = is_alone && (reasons_[i] || !is_wrong(findings[i]) || is_buffer_kind(findings[i].id.kind));
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
-      if (is_buffer(findings[i]) && !reasons_[i]) reasons_[i] = own_buffer(findings[i], is_dealt, is_alone, evidence_);
+      const bool explains = !is_alone && explains_others(i);
+      if (is_buffer(findings[i]) && !reasons_[i]) {
+        reasons_[i] = own_buffer(findings[i], {is_dealt, is_alone, explains}, evidence_);
+      }
     }
   }
 
@@ -148,6 +122,20 @@ class Questions {
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }
+  }
+
+  // True where something wrong that is no buffer follows from the buffer: a module was given it, or the module that keeps
+  // it, or one inside, computes. Of what the whole model keeps all would follow, which says nothing.
+  bool explains_others(std::size_t buffer) const {
+    const TensorId& id = report_.findings[buffer].id;
+    const bool is_of_whole_model = owner_of(TensorName(id.name.get()).path) == kRootModule;
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& other = report_.findings[i];
+      if (i == buffer || is_buffer_kind(other.id.kind) || !is_wrong(other)) continue;
+      if (!is_of_whole_model && follows_from_[i] == buffer) return true;
+      if (other.id.kind == Kind::kInput && is_handed_on(evidence_.candidate, id, other.id)) return true;
+    }
+    return false;
   }
 
   // Changes the verdicts of what is marked, and adds the questions; returns false where nothing is.
@@ -224,11 +212,20 @@ class Questions {
     return true;
   }
 
+  // True where ranks do not hold the same of what a step takes, or makes: whatever was drawn, they were to.
+  static bool are_unequal_copies(const Finding& finding) {
+    const Kind kind = finding.id.kind;
+    return finding.reason == Reason::kReplicasDisagree && is_parameter_kind(kind) && !is_buffer_kind(kind) &&
+           kind != Kind::kParamGrad;
+  }
+
   // Marks what failed and follows from `origin`, itself included: for a guess, only what is guessed as well.
   void mark_followers(std::size_t origin, Reason reason) {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       if (follows_from_[i] != origin || reasons_[i] || !is_wrong(finding)) continue;
+      const bool is_mistake = are_unequal_copies(finding) || is_redrawn(finding.id, evidence_);
+      if (reason == Reason::kOwnNumbers && is_mistake) continue;
       const bool differs_by_it = reason == Reason::kOwnNumbers && finding.verdict == Verdict::kFail;
       if (differs_by_it || finding.guessed) reasons_[i] = reason;
     }

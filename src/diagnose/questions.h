@@ -25,8 +25,8 @@ namespace ttrace {
 //   follows that is not guessed.
 // What none of them explains stays wrong. Of buffers that differ,
 //
-// own-statistics: what a normalisation takes of each rank's own samples, by its class, and constants beside which
-//   nothing is wrong. They leave no question open, and are noted.
+// own-statistics: what a normalisation takes of each rank's own samples, by its class, and constants from which
+//   nothing wrong follows. They leave no question open, and are noted.
 // own-numbers: what the iteration has changed otherwise on each rank, or by other micro-batches on each rank than in
 //   the reference, where the copies are not terms of the reference's.
 bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,

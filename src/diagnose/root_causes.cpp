@@ -15,6 +15,7 @@
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
 #include "diagnose/loss_scales.h"
+#include "diagnose/own_numbers.h"
 #include "diagnose/questions.h"
 
 namespace ttrace {
@@ -256,6 +257,17 @@ void add_configurations(const Report& report, const Evidence& evidence,
   }
 }
 
+// Says of roots that come after other draws than the reference's how these are others, where no hypothesis about the
+// error holds.
+void add_draws(const Report& report, const Evidence& evidence, std::vector<std::optional<Diagnosis>>& diagnoses) {
+  for (std::size_t i = 0; i < diagnoses.size(); ++i) {
+    if (diagnoses[i] && diagnoses[i]->cause != Cause::kRegion) continue;
+    const Finding& finding = report.findings[report.explanation.roots[i].finding];
+    std::string what = drawn_otherwise(finding, evidence);
+    if (!what.empty()) diagnoses[i] = Diagnosis{Cause::kDrawnOtherwise, 0, std::move(what)};
+  }
+}
+
 // Joins roots of one kind and pass that have the same diagnosis to the first of them.
 void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses) {
   std::map<std::tuple<Kind, Pass, Cause, std::string>, std::size_t> first;
@@ -340,6 +352,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   }
   std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
   add_configurations(report, evidence, diagnoses);
+  add_draws(report, evidence, diagnoses);
   join_alike(report, diagnoses);
   choose_examined(report);
   for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {

@@ -126,10 +126,14 @@ NotSeen parse_statement(const Json& json) {
   return statement;
 }
 
+bool is_number_to(const Json& value, std::int64_t most) {
+  return value.is_number_integer() && value >= 0 && value <= most;
+}
+
 // Returns a whole number from 0 to `most`. Throws the exceptions of nlohmann::json, and std::invalid_argument.
 std::int64_t count_of(const Json& object, const char* key, std::int64_t most) {
   const Json& value = object.at(key);
-  if (!value.is_number_integer() || value < 0 || value > most) {
+  if (!is_number_to(value, most)) {
     throw std::invalid_argument(fmt::format("a '{}' that is no number from 0 to {}", key, most));
   }
   return value.get<std::int64_t>();
@@ -348,6 +352,36 @@ std::shared_ptr<const ModuleConfigurations> parse_configurations(const std::stri
 } catch (const std::exception&) {  // of JSON that is none, or of a place that is none
   throw InputError(fmt::format(
       "{}: its provenance has 'configurations' that are none; expected what `ttrace collect` writes", where));
+}
+
+std::shared_ptr<const RandomDraws> parse_draws(const std::string& provenance, std::string_view where) try {
+  if (provenance.find("\"draws\"") == provenance.npos) return nullptr;  // of a recorder that does not look
+  const Json json = value_or_null(Json::parse(provenance), "draws");
+  if (json.is_null()) return nullptr;
+  const auto modules = json.at("modules").get<std::vector<std::string>>();
+  require_names(modules);
+  const auto number_of = [](const Json& value) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (!is_number_to(value, kMost)) throw std::invalid_argument("a number");
+    return value.get<std::int32_t>();
+  };
+  std::map<TensorId, std::uint64_t> states;
+  for (const Json& call : json.at("calls")) {
+    const auto kind = kind_from_name(call.at(1).get<std::string>());
+    if (!kind) throw std::invalid_argument("a kind");
+    TensorId id;
+    id.name = modules.at(call.at(0).get<std::size_t>());
+    id.kind = *kind;
+    id.iteration = number_of(call.at(2));
+    id.microbatch = number_of(call.at(3));
+    id.chunk = number_of(call.at(4));
+    id.pass = call.at(5) == "recompute" ? Pass::kRecompute : Pass::kForward;
+    states.emplace(std::move(id), call.at(6).get<std::uint64_t>());
+  }
+  return std::make_shared<RandomDraws>(std::move(states), json.value("cut", false));
+} catch (const std::exception&) {  // of JSON that is none, or of a place that is none
+  throw InputError(
+      fmt::format("{}: its provenance has 'draws' that are none; expected what `ttrace collect` writes", where));
 }
 
 std::map<std::string, std::string> parse_surroundings(const std::string& provenance) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/provenance.h"
+#include "base/random_draws.h"
 #include "base/trace.h"
 
 namespace ttrace {
@@ -54,6 +55,10 @@ std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance
 // Returns what the rank says of how its modules are configured: `configurations`, whose grammar is in
 // base/configuration.h; null where it says nothing, or too much. Throws InputError where it is something else.
 std::shared_ptr<const ModuleConfigurations> parse_configurations(const std::string& provenance, std::string_view where);
+
+// Returns what the rank says of the random numbers that it drew: `draws`, whose grammar is in base/random_draws.h; null
+// where it says nothing. Throws InputError where it is malformed.
+std::shared_ptr<const RandomDraws> parse_draws(const std::string& provenance, std::string_view where);
 
 // Returns what the rank says of the surroundings of its computation: `surroundings`, an object of texts; empty where it
 // says nothing. What is no text is left out.

@@ -74,6 +74,13 @@ struct Rows {
 };
 using RowsByName = std::map<std::string, Rows>;
 
+// The name without the numbers of what is an element of a list: of each rank's own samples, the reference's have others.
+std::string of_any_element(const TensorId& id) {
+  const TensorName name(id.name.get());
+  const std::size_t dot = std::min(name.member.find('.'), name.member.size());
+  return fmt::format("{}{}{}", name.path, name.member.substr(0, dot), without_numbers(name.member.substr(dot)));
+}
+
 void add_rows(const RankTrace& rank, const Entry& entry, Rows& rows) {
   const Shape& shape = entry.shape;
   rows.shapes.emplace(shape.begin() + 1, shape.end());
@@ -86,7 +93,7 @@ RowsByName rows_of(const Trace& trace, std::int32_t iteration) {
     for (const Entry& entry : rank.entries) {
       if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
       if (Shape(entry.shape).empty() || entry.sketch) continue;
-      add_rows(rank, entry, rows[without_numbers(entry.id.name)]);
+      add_rows(rank, entry, rows[of_any_element(entry.id)]);
     }
   }
   return rows;

@@ -53,13 +53,18 @@ enum class MicrobatchUse : std::uint8_t {
 // What a tensor has to do with the number on which backward was called.
 enum class LossRole : std::uint8_t {
   kNone,
-  kLoss,      // it is that number
-  kLikeLoss,  // a number that each rank has of its own samples: it is taken for a mean of these, as a loss is
-  kGradient,  // the gradient with respect to a number of either kind: what one process has
+  kLoss,           // it is that number
+  kLikeLoss,       // a number that each rank has of its own samples: it is taken for a mean of these, as a loss is
+  kGradient,       // the gradient with respect to a number of either kind: what one process has
+  kTermOfSum,      // a number that each rank has of its own samples, which add up to the reference's
+  kOwnGradient,    // what each rank has of its own samples in a parameter's gradient, which the program reduces elsewhere
+  kGradientOfSum,  // the gradient with respect to such a number: the same on each rank, with the factor of all gradients
 };
 
 // True where the number of one slice is a term of the whole's.
-inline bool is_term_of_loss(LossRole role) { return role == LossRole::kLoss || role == LossRole::kLikeLoss; }
+inline bool is_term_of_loss(LossRole role) {
+  return role == LossRole::kLoss || role == LossRole::kLikeLoss || role == LossRole::kOwnGradient;
+}
 
 // The entries of all ranks that are one canonical tensor.
 struct Group {

@@ -1,15 +1,20 @@
 #include "identify/loss_scale.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {
+
+// What numbers of one element may be off where sums are in another order.
+constexpr double kPrecisionOfSums = 1e-3;
 
 // True for what the collector calls `loss`. The canonical name of a further model's is `model1.loss`.
 bool is_loss_scalar(const TensorId& id) { return id.kind == Kind::kScalar && TensorName(id.name).path == "loss"; }
@@ -71,9 +76,34 @@ bool is_number_of_slice(const Group& group) {
                      [&](const Shard& shard) { return !same_number(*shard.entry, first); });
 }
 
+double value_at(const std::byte* data, Dtype dtype) {
+  double number = 0;
+  widen(data, dtype, 1, &number);
+  return number;
+}
+
+// True where the numbers of the slices add up to the reference's, to what its dtype can hold, and are not all zero: a
+// criterion that sums over samples.
+bool adds_up(const Group& group, const RankTable& table, const Microbatches& microbatches, const Alignment& reference) {
+  const LogicalTensor* whole = find_tensor(reference, group.id);
+  const std::vector<Piece> pieces = whole == nullptr ? std::vector<Piece>() : whole->pieces();
+  if (pieces.empty() || whole->sketched) return false;
+  std::map<std::int64_t, double> numbers;
+  for (const Shard& shard : group.shards) {
+    if (shard.entry->sketch) return false;
+    const std::byte* data = shard.holder->trace->bytes_of(*shard.entry);
+    numbers[coordinate_on(*shard.holder, table, microbatches)] = value_at(data, shard.entry->dtype);
+  }
+  const double wanted = value_at(pieces[0].elements(), whole->dtype);
+  double sum = 0;
+  for (const auto& [coordinate, number] : numbers) sum += number;
+  const double bound = std::max(kPrecisionOfSums, epsilon_of(group.shards[0].entry->dtype)) * std::fabs(wanted);
+  return std::ssize(numbers) == microbatches.ranks && wanted != 0 && std::fabs(sum - wanted) <= bound;
+}
+
 }  // namespace
 
-void find_losses(Grouping& grouping, const ModelLayout& layout) {
+void find_losses(Grouping& grouping, const RankTable& table, const ModelLayout& layout) {
   std::map<const RankTrace*, LossesByMicrobatch> losses;
   const auto is_loss_on_its_rank = [&](const Shard& shard) {
     const RankTrace* rank = shard.holder->trace;
@@ -84,7 +114,7 @@ void find_losses(Grouping& grouping, const ModelLayout& layout) {
     return std::any_of(of_microbatch.begin(), of_microbatch.end(),
                        [&](const Entry* loss) { return same_number(*shard.entry, *loss); });
   };
-  std::set<TensorId> found;
+  std::set<TensorId> found, sums;
   for (Group& group : grouping.groups) {
     const bool is_output = group.id.kind == Kind::kOutput;
     if (!(is_output || group.id.kind == Kind::kInput) || group.id.microbatch < 0 || !holds_one_number(group)) continue;
@@ -92,6 +122,13 @@ void find_losses(Grouping& grouping, const ModelLayout& layout) {
     const bool of_slice = are_slices && is_output && is_final_output(group) && is_number_of_slice(group);
     const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
+    const bool is_of_slices = are_slices && (of_slice || is_number_of_slice(group));
+    if (!is_loss && is_of_slices && layout.reference != nullptr &&
+        adds_up(group, table, grouping.microbatches, *layout.reference)) {
+      group.loss = LossRole::kTermOfSum;
+      sums.insert(group.id);
+      continue;
+    }
     if (of_slice || is_loss) {
       group.loss = LossRole::kLoss;
     } else if (are_slices && is_number_of_slice(group)) {
@@ -105,6 +142,7 @@ void find_losses(Grouping& grouping, const ModelLayout& layout) {
     const Kind value = group.id.kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput;
     const bool is_gradient = group.id.kind == Kind::kGradOutput || group.id.kind == Kind::kGradInput;
     if (is_gradient && found.contains(group.id.with_kind(value))) group.loss = LossRole::kGradient;
+    if (is_gradient && sums.contains(group.id.with_kind(value))) group.loss = LossRole::kGradientOfSum;
     if (!group.shards.empty() && is_loss_scalar(group.shards[0].entry->id)) group.loss = LossRole::kLoss;
   }
 }

@@ -15,8 +15,9 @@ namespace ttrace {
 // the bits of the scalar `loss` of its micro-batch, in the reference and on every rank. Where the ranks hold slices of
 // the batch, so is any output of one floating-point number, other on each rank, of the model itself, or of a module
 // outside of it: it is computed from the slice. So is a module's input or output of one number that the ranks have each
-// of its own.
-void find_losses(Grouping& grouping, const ModelLayout& layout);
+// of its own. Such numbers that add up to the reference's, and are not what `backward` is called on, are terms of a sum,
+// and have no factor: those of a criterion that sums over samples.
+void find_losses(Grouping& grouping, const RankTable& table, const ModelLayout& layout);
 
 // What the tensor was multiplied by: the declared loss scale, or 1; and by the number of terms, where it is their mean.
 double scale_of(const ResolvedAnnotations& annotations, const Microbatches& microbatches, const TensorId& id,

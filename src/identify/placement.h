@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct TensorPlacement {
   std::string unplaced = {};          // why nothing tells where its shards lie, whatever their shapes say
   bool guessed = false;               // as in LogicalTensor
   std::vector<std::size_t> cut = {};  // dimensions that end, on each rank, at the longest of the rank's own samples
+  // Of the reference, those rows of dimension 0 that no rank holds, ascending: positions behind the ends of the ranks' own
+  // samples. The samples of the split count the others.
+  std::shared_ptr<const std::vector<std::int64_t>> dropped = nullptr;
   bool is_placed() const { return rule != nullptr || recorded != nullptr; }
 };
 

@@ -70,12 +70,12 @@ Batches find_batches(std::vector<Finding>& findings) {
 // What is known of the gradients of a micro-batch.
 struct InnerGradients {
   std::vector<std::pair<Finding*, Finding>> unscaled;  // of activations, and what is said of them unscaled
-  bool are_all = true;                                 // the activations', and nothing else of it is wrong
+  bool are_all = true;                                 // that are wrong
 };
 
 // What is known of the gradients of an iteration's parameters.
 struct ParameterGradients {
-  bool are_right = true, are_there = false;
+  bool have_scale = true, are_there = false;
 };
 
 // Returns what is said of a gradient that fails where the loss scale is left out: the verdict on what was recorded.
@@ -95,6 +95,14 @@ std::optional<Finding> judge_unscaled(const Finding& finding, const TensorPair& 
   judged.order = finding.order;
   judged.cycle = finding.cycle;
   return judged;
+}
+
+// True where a gradient that may be wrong is nearer to the reference's with the loss scale than without it.
+bool has_scale(const Finding& finding, const TensorPair& pair) {
+  if (finding.verdict == Verdict::kPass) return true;
+  if (!finding.difference) return false;
+  const double factor = finding.difference->uniform_factor(), scale = pair.candidate->scale;
+  return scale == 1 || std::abs(factor - 1) < std::abs(factor - 1 / scale);
 }
 
 void pass(Finding& finding) {
@@ -142,28 +150,24 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
   for (Finding& finding : findings) {
     if (finding.id.microbatch < 0 || finding.reason == Reason::kAllZero) continue;
+    const auto pair = pairs_by_id.find(finding.id);
     if (finding.id.kind == Kind::kParamGrad) {
       ParameterGradients& gradients = iterations[finding.id.iteration];
-      gradients.are_right = gradients.are_right && !is_wrong(finding);
-      gradients.are_there |= finding.verdict == Verdict::kPass;
+      gradients.have_scale = gradients.have_scale && pair != pairs_by_id.end() && has_scale(finding, *pair->second);
+      gradients.are_there = true;
     }
-    InnerGradients& batch = batches[{finding.id.iteration, finding.id.microbatch}];
     const bool is_of_activation = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
-    if (is_of_activation) {
-      const auto pair = pairs_by_id.find(finding.id);
-      if (!batch.are_all || pair == pairs_by_id.end()) continue;
-      std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
-      batch.are_all = unscaled.has_value();
-      if (unscaled) batch.unscaled.emplace_back(&finding, *std::move(unscaled));
-    } else {
-      batch.are_all = batch.are_all && !is_wrong(finding);
-    }
+    InnerGradients& batch = batches[{finding.id.iteration, finding.id.microbatch}];
+    if (!is_of_activation || !batch.are_all || pair == pairs_by_id.end()) continue;
+    std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
+    batch.are_all = unscaled.has_value();
+    if (unscaled) batch.unscaled.emplace_back(&finding, *std::move(unscaled));
   }
   std::int64_t passed = 0;
   std::string first;
   for (auto& [id, batch] : batches) {
     const ParameterGradients& parameters = iterations[id.first];
-    if (!batch.are_all || !parameters.are_right || !parameters.are_there) continue;
+    if (!batch.are_all || !parameters.have_scale || !parameters.are_there) continue;
     for (auto& [finding, unscaled] : batch.unscaled) {
       if (passed++ == 0) first = to_string(finding->id);
       *finding = std::move(unscaled);

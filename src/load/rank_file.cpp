@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/parallel_for.h"
+#include "base/random_draws.h"
 #include "format/journal.h"
 #include "format/provenance.h"
 #include "format/run_attributes.h"
@@ -103,7 +104,10 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   rank.trained = parse_trained(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
   rank.configurations = parse_configurations(run.provenance, path.string());
-  leave_out(parse_rehearsals(run.provenance, path.string()), rank);
+  rank.draws = parse_draws(run.provenance, path.string());
+  const Rehearsals rehearsals = parse_rehearsals(run.provenance, path.string());
+  if (rank.draws && !rehearsals.microbatches.empty()) rank.draws = rank.draws->of_any_call();
+  leave_out(rehearsals, rank);
   if (const auto further = parse_further(run.provenance, path.string())) leave_out_unfinished(*further, rank);
   return {run, std::move(rank)};
 }

@@ -138,6 +138,12 @@ Annotations annotations_of_reference(const CheckOptions& options, const Annotati
   return options.correspondence.empty() ? of_candidate : Annotations{};
 }
 
+// A factor of one word, or one over it: `dp`, `1/8`.
+Factor factor_of(const std::string& text) {
+  constexpr std::string_view kOneOver = "1/";
+  return text.starts_with(kOneOver) ? Factor{{}, {text.substr(kOneOver.size())}, {}} : Factor{{text}, {}, {}};
+}
+
 // `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
 LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
@@ -152,7 +158,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
-  if (loss_scale) loaded.annotations.loss_scale = Factor{{*loss_scale}, {}, {}};
+  if (loss_scale) loaded.annotations.loss_scale = factor_of(*loss_scale);
   if (is_default && options.strict) {
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
@@ -315,8 +321,11 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
 }
 
 Evidence evidence_of(LoadedRuns& loaded) {
-  return {loaded.compared_reference(), loaded.compared_candidate(), loaded.candidate.trace->mesh,
-          loaded.annotations.tied, loaded.is_rewritten()};
+  Evidence evidence{loaded.compared_reference(), loaded.compared_candidate(), loaded.candidate.trace->mesh,
+                    loaded.annotations.tied, loaded.is_rewritten()};
+  evidence.reference_trace = &*loaded.reference.trace;
+  evidence.candidate_trace = &*loaded.candidate.trace;
+  return evidence;
 }
 
 // Returns for each finding the one that it follows from.

@@ -114,6 +114,10 @@ def answers(verdict):
         ("accumulated",),
         ("padded",),
         ("padded", "positions"),
+        ("padded", "criterion"),
+        ("zero_by_hand",),
+        ("scaler",),
+        ("constants",),
         ("graphs",),
         ("owned",),
         ("averaged",),
@@ -143,9 +147,15 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
     [
         (("own_numbers", "batch-norm"), "BatchNorm1d takes the statistics of each rank's own samples"),
         (("own_numbers", "dropout"), "Dropout draws random numbers"),
-        (("padded", "criterion"), "CrossEntropyLoss:0 input"),
+        (("drawn", "dropout"), "block.second input, iteration 0, micro-batch 0: what calls it draws random numbers"),
+        (("drawn", "noise"), "block.second input, iteration 0, micro-batch 0: what calls it draws random numbers"),
+        (("drawn", "gumbel"), "block.second input, iteration 0, micro-batch 0: what calls it draws random numbers"),
+        (("drawn", "attention"), "block.second input, iteration 0, micro-batch 0: what calls it draws random numbers"),
+        (("drawn", "recomputed"), "block.inner.second input, iteration 0, micro-batch 0: what calls it draws"),
+        (("drawn", "drop-path"), "block output, iteration 0, micro-batch 0: Block draws random numbers"),
         (("packed", "list"), "run each rank's samples as a micro-batch of the reference"),
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
+        (("detection", "by-hand"), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
     ],
@@ -156,6 +166,8 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
     assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
     assert "configured_otherwise" not in verdict.report, verdict
     assert question in verdict.report["questions"][0]["sentence"], verdict
+    # A draft would be empty where no line can say what is not known.
+    assert "micro-batch of the reference" not in question or verdict.report["next"] is None, verdict
 
 
 @pytest.mark.parametrize(
@@ -179,6 +191,9 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("padded",), "truncated"),
         (("padded", "positions"), "scale"),
         (("padded", "criterion"), "scale"),
+        (("padded", "criterion"), "truncated"),
+        (("scaler",), "scale"),
+        (("own_numbers", "dropout"), "unreduced"),
         (("graphs",), "edges"),
         (("graphs",), "scale"),
         (("owned",), "sum"),
@@ -187,6 +202,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("owned", "ids"), "sum"),
         (("packed", "given"), "scale"),
         (("detection",), "targets"),
+        (("detection", "by-hand"), "targets"),
         (("detection",), "scale"),
         (("by_hand",), "gradient"),
         (("averaged",), "ranks"),
@@ -227,6 +243,39 @@ def test_its_wrong_twin_is_different(first_verdict, program, mistake):
 def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, program, mistake):
     verdict = first_verdict(*program, mistake=mistake)
     assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake", "first", "cause"),
+    [
+        (("drawn", "dropout"), "early", "block input", ""),
+        (("drawn", "attention"), "early", "block input", ""),
+        (("drawn", "dropout"), "unreduced", "embed.weight main_grad", ""),
+        (("drawn", "noise"), "unreduced", "embed.weight main_grad", ""),
+        (("drawn", "dropout"), "none-drawn", "block.second input", "in the reference random numbers are drawn"),
+        (("drawn", "drop-path"), "none-drawn", "block output", "in the reference random numbers are drawn"),
+        (("drawn", "recomputed"), "redrawn", "block.inner.second input", "other random numbers than its forward drew"),
+        (("zero_by_hand",), "rate", "0.bias param_delta", "learning rate 0.002, reference 0.001"),
+        (("zero_by_hand",), "unreduced", "2.weight main_grad", "lacks the gradient of rank 1"),
+        (("zero_by_hand",), "kept", "2.bias param_after", ""),
+        (("constants",), "start", "positions buffer", ""),
+        (("constants",), "scale", "loss scalar", ""),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split(" ")[0],
+)
+def test_a_mistake_beside_what_ranks_have_of_their_own_is_different_at_its_tensor(
+    first_verdict, program, mistake, first, cause
+):
+    verdict = first_verdict(*program, mistake=mistake)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == first, verdict
+    assert cause in verdict.report["first_wrong"]["sentence"], verdict
+
+
+def test_a_constant_that_nothing_shows_is_named(first_verdict):
+    verdict = first_verdict("constants", mistake="unused")
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "constants): first_row, unused" in verdict.text, verdict
 
 
 def test_a_buffer_that_was_never_reduced_is_named(first_verdict):

@@ -137,6 +137,9 @@ Cause = Literal[
     "mean-of-means",
     # is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)
     "configured-otherwise",
+    # comes after random numbers that the reference does not draw there, or that are others than in the first forward or
+    # on ranks whose copies must be equal
+    "drawn-otherwise",
 ]
 
 Standing = Literal[

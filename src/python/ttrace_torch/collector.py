@@ -21,6 +21,7 @@ from .clock import Chunk, Clock
 from .config import Config
 from .configurations import Configurations
 from .coordinates import rank_and_world_size
+from .draws import Draws
 from .library import Kind, Status, TensorId, TraceError
 from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
@@ -63,6 +64,7 @@ class Collector:
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
         self.configurations = Configurations()
+        self.draws = Draws()
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
         self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
@@ -232,6 +234,7 @@ class Collector:
             "optimizer_steps": self.optimizer_steps.as_document(),
             "sources": self.sources.as_document(),
             "configurations": self.configurations.as_document(),
+            "draws": self.draws.as_document(),
         }
         if self.iterations != self.config.iterations:
             finished = {iteration for iteration in self.iterations if iteration < self.clock.iteration}
@@ -242,6 +245,7 @@ class Collector:
         if self.config.split:  # the next iteration's file says nothing of this one
             self.optimizer_steps.clear()
             self._not_seen.clear()
+            self.draws.clear()
             self._rehearsals.clear()
 
     def _warn_of_selection(self) -> None:

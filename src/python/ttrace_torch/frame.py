@@ -4,11 +4,15 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
 from .clock import CallCounts, Chunk, Microbatch
 from .library import Kind, Pass, TensorId
+
+if TYPE_CHECKING:
+    from .draws import State
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +25,7 @@ class Frame:
     path: str | None = None  # the module's name; None: not recorded
     call_suffix: str = ""  # "#1" for the second call
     module_class: str = ""
+    drawn_from: "State | None" = None  # of the generators, before the call drew in its own code: see draws.py
     # The program's tensor, the one that the module is given in its place, and the latter's version: see rewrite.py.
     rewritten_inputs: list[tuple[torch.Tensor, torch.Tensor, int]] = field(default_factory=list)
 
@@ -41,6 +46,8 @@ class CallStack(threading.local):
 
     def __init__(self) -> None:
         self.frames: list[Frame | None] = []
+        # The state of the generators where a recorded call last began or ended.
+        self.generators: State | None = None
         self.depth = 0  # how many calls of modules are in progress, recorded or not
         # The first sequence number of autograd's nodes in a graph that is going to be thrown away; None: there is none.
         self._thrown_away_from: int | None = None

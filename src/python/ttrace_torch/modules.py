@@ -73,6 +73,7 @@ class Modules:
         patches.replace(stateless, "_functional_call", self._wrap_functional_call(stateless._functional_call))
         registration = parametrize.ParametrizationList
         patches.replace(registration, "__init__", self._wrap_registration(registration.__init__))
+        self._collector.draws.install(stack)
         adapters.observe_framework_calls(observe)
 
     def _wrap_functional_call(self, functional_call: Callable) -> Callable:
@@ -129,6 +130,7 @@ class Modules:
             entered = depth == 0 and collector.threads.enter()
             result = call(*args, **kwargs)
         except BaseException as error:
+            self.stack.generators = None
             if named and frame.pass_ == Pass.FORWARD:  # checkpointing may end a recomputation by an exception
                 collector.safely(self.gaps.raised, frame, error)
             raise
@@ -181,6 +183,8 @@ class Modules:
             if adapters.any_says(Adapter.exchanges_tokens, module):
                 self._gradients.leave_out(frame, module)
             args, kwargs = self._record_inputs(frame, args, kwargs)
+        if frame is not None and frame.microbatch.recorded:
+            self._collector.draws.entered(self.stack, frame)
         return frame, inside, args, kwargs
 
     # Which call this is.
@@ -404,6 +408,8 @@ class Modules:
     ) -> tuple[Any]:
         """Returns, in a tuple of one, what the module is to return."""
         recorded, rewriting = frame.microbatch.recorded, self._rewriting
+        if recorded:
+            self._collector.draws.left(self.stack, frame)
         if rewriting is not None and recorded:
             computed, result = rewriting.rewrite_outputs(frame, result)
         else:

@@ -1,6 +1,10 @@
-"""A model that takes a list of images of unlike sizes, and the targets of each: as detectors do."""
+"""A model that takes a list of images of unlike sizes, and the targets of each: as detectors do. With "by-hand" its
+gradients are averaged by the program itself."""
 
-from job import MISTAKE, RANK, RANKS, ddp, nn, scaled, step, torch
+import sys
+
+import torch.distributed as dist
+from job import MISTAKE, RANK, RANKS, ddp, nn, scaled, torch
 
 
 class Detector(nn.Module):
@@ -18,7 +22,8 @@ class Detector(nn.Module):
 
 SIZES = [(16, 20), (24, 16), (20, 20), (16, 28), (28, 16), (20, 24), (24, 24), (16, 16)]
 model = Detector()
-net, optimizer = ddp(model), torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9)
+is_by_hand = "by-hand" in sys.argv
+net, optimizer = model if is_by_hand else ddp(model), torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9)
 share = len(SIZES) // RANKS
 for _ in range(2):
     images = [torch.randn(3, *size) for size in SIZES]
@@ -27,4 +32,9 @@ for _ in range(2):
     own_targets = targets[mine]
     if MISTAKE == "targets" and RANK == 1:
         own_targets = own_targets[::-1]
-    step(optimizer, scaled(sum(net(images[mine], own_targets).values())))
+    optimizer.zero_grad()
+    scaled(sum(net(images[mine], own_targets).values())).backward()
+    for parameter in model.parameters() if is_by_hand and RANKS > 1 else ():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= RANKS
+    optimizer.step()

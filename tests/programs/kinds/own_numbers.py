@@ -2,7 +2,7 @@
 
 import sys
 
-from job import ddp, nn, own, scaled, step, torch
+from job import MISTAKE, ddp, nn, own, scaled, step, torch
 
 kind = sys.argv[1]
 layer = {"batch-norm": nn.BatchNorm1d(32), "dropout": nn.Dropout(0.1)}[kind]
@@ -10,4 +10,6 @@ model = nn.Sequential(nn.Linear(16, 32), layer, nn.ReLU(), nn.Linear(32, 4))
 net, optimizer = ddp(model), torch.optim.Adam(model.parameters(), 1e-3)
 for _ in range(2):
     x, labels = torch.randn(8, 16), torch.randint(4, (8,))
+    if MISTAKE == "unreduced":
+        net.require_backward_grad_sync = False
     step(optimizer, scaled(nn.functional.cross_entropy(net(own(x)), own(labels))))

@@ -323,6 +323,40 @@ TEST_CASE("configurations of another shape are refused") {
   }
 }
 
+TEST_CASE("draws are told by call, and where the list is cut by module") {
+  CHECK(parse_draws("{}", "runs/a") == nullptr);
+  const std::string document = R"({"draws": {"modules": ["drop", "drop#1", "up"], "calls": [
+      [0, "output", 0, 1, 0, "forward", 17], [1, "output", 0, 1, 0, "recompute", 18],
+      [2, "input", 0, 1, 0, "forward", 19]])";
+  const auto recorded = [](Kind kind, const std::string& name, std::int32_t microbatch, Pass pass = Pass::kForward) {
+    return TensorId{0, microbatch, 0, pass, kind, name};
+  };
+  const auto draws = parse_draws(document + "}}", "runs/a");
+  REQUIRE(draws != nullptr);
+  CHECK(draws->state_before(recorded(Kind::kOutput, "drop", 1)) == 17);
+  CHECK(draws->state_before(recorded(Kind::kOutput, "drop:0#1", 1, Pass::kRecompute)) == 18);
+  CHECK(draws->holds(recorded(Kind::kInput, "up:mask", 1)));
+  CHECK(!draws->holds(recorded(Kind::kOutput, "drop", 0)));
+  CHECK(!draws->holds(recorded(Kind::kOutput, "up", 1)));
+  const auto cut = parse_draws(document + R"(, "cut": true}})", "runs/a");
+  CHECK(cut->holds(recorded(Kind::kOutput, "drop", 0)));
+  CHECK(!cut->state_before(recorded(Kind::kOutput, "drop", 0)));
+  CHECK(!cut->holds(recorded(Kind::kOutput, "up", 1)));
+  CHECK(!draws->of_any_call()->state_before(recorded(Kind::kOutput, "drop", 1)));
+  CHECK(draws->of_any_call()->holds(recorded(Kind::kOutput, "drop", 5)));
+}
+
+TEST_CASE("draws of another shape are refused") {
+  for (const char* const wrong : {"3", "{}", R"({"modules": [], "calls": [[0, "output", 0, 0, 0, "forward", 1]]})",
+                                  R"({"modules": ["a"], "calls": [[0, "output", 0, 0, 0, "forward"]]})",
+                                  R"({"modules": ["a"], "calls": [[0, "noise", 0, 0, 0, "forward", 1]]})",
+                                  R"({"modules": ["a"], "calls": [[0, "output", 0, -1, 0, "forward", 1]]})"}) {
+    CHECK_THROWS_WITH_AS(parse_draws(R"({"draws": )" + std::string(wrong) + "}", "runs/a"),
+                         "runs/a: its provenance has 'draws' that are none; expected what `ttrace collect` writes",
+                         InputError);
+  }
+}
+
 TEST_CASE("surroundings are texts") {
   CHECK(parse_surroundings("{}").empty());
   CHECK(parse_surroundings(R"({"surroundings": {"torch": "2.1", "seed": 3}})") ==

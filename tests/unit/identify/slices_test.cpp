@@ -248,13 +248,16 @@ TEST_CASE("a number of each rank's own samples is taken for a term of a mean, an
     return trace;
   };
   const Trace one = with_gradient(with_output(one_process(), "commitment", {{3}}, true), 1, 0.25F);
-  const auto two = [&](float first, float second) {
+  const auto two = [&](float first, float second, float gradient = 0.25F) {
     const Trace trace = with_output(sliced({0, 1}, {2, 3}), "commitment", {{first}, {second}}, true);
-    return checked(one, with_gradient(trace, 2, 0.25F), kScaledByDp);
+    return checked(one, with_gradient(trace, 2, gradient), kScaledByDp);
   };
   CHECK(findings_in(two(2, 4)).empty());
-  // It may be a sum: that it is wrong is a guess.
-  CHECK(guesses_in(two(1, 2)) == std::map<std::string, bool>{{"commitment", true}});
+  // It may be something else: that it is wrong is a guess.
+  CHECK(guesses_in(two(1, 3)) == std::map<std::string, bool>{{"commitment", true}});
+  // Numbers that add up to the reference's are terms of a sum, whose gradient has the factor of all others.
+  CHECK(findings_in(two(1, 2, 0.5F)).empty());
+  CHECK(findings_in(two(1, 2)).size() == 1);
 }
 
 TEST_CASE("the loss of a further model is one, and a scalar that a program calls so is not") {

@@ -1,0 +1,37 @@
+#include "base/random_draws.h"
+
+#include "base/tensor_name.h"
+
+namespace ttrace {
+namespace {
+
+TensorId call_of(const TensorId& recorded) {
+  TensorId id = recorded;
+  id.name = TensorName(recorded.name.get()).without_member();
+  return id;
+}
+
+}  // namespace
+
+RandomDraws::RandomDraws(std::map<TensorId, std::uint64_t> states, bool is_cut) : states_(std::move(states)) {
+  if (!is_cut) return;
+  for (const auto& [id, state] : states_) modules_.emplace(id.kind, TensorName(id.name.get()).path);
+}
+
+std::shared_ptr<const RandomDraws> RandomDraws::of_any_call() const {
+  auto draws = std::make_shared<RandomDraws>(states_, true);
+  draws->states_.clear();
+  return draws;
+}
+
+bool RandomDraws::holds(const TensorId& recorded) const {
+  return states_.contains(call_of(recorded)) ||
+         modules_.contains({recorded.kind, std::string(TensorName(recorded.name.get()).path)});
+}
+
+std::optional<std::uint64_t> RandomDraws::state_before(const TensorId& recorded) const {
+  const auto found = states_.find(call_of(recorded));
+  return found == states_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace ttrace
