@@ -53,11 +53,11 @@ enum class MicrobatchUse : std::uint8_t {
 // What a tensor has to do with the number on which backward was called.
 enum class LossRole : std::uint8_t {
   kNone,
-  kLoss,           // it is that number
-  kLikeLoss,       // a number that each rank has of its own samples: it is taken for a mean of these, as a loss is
-  kGradient,       // the gradient with respect to a number of either kind: what one process has
-  kTermOfSum,      // a number that each rank has of its own samples, which add up to the reference's
-  kOwnGradient,    // what each rank has of its own samples in a parameter's gradient, which the program reduces elsewhere
+  kLoss,         // it is that number
+  kLikeLoss,     // a number that each rank has of its own samples: it is taken for a mean of these, as a loss is
+  kGradient,     // the gradient with respect to a number of either kind: what one process has
+  kTermOfSum,    // a number that each rank has of its own samples, which add up to the reference's
+  kOwnGradient,  // what each rank has of its own samples in a parameter's gradient, which the program reduces elsewhere
   kGradientOfSum,  // the gradient with respect to such a number: the same on each rank, with the factor of all gradients
 };
 
