@@ -105,6 +105,8 @@ struct LoadedRuns {
   // are then as they were recorded.
   std::optional<Translation> translation;
   std::vector<std::string> notes;
+  std::optional<ToleranceFile>
+      rounding;           // of a check by bits: what rounding may do to the iteration that differs first
   std::string told_axes;  // of the candidate, by its bytes where nobody says them; else empty
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
@@ -153,6 +155,9 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
   if (loss_scale) loaded.annotations.loss_scale = Factor{{*loss_scale}, {}, {}};
+  if (options.bits && !options.tolerance.empty()) {
+    throw InputError("--bits: tolerances (-t) allow other bits; expected one of the two");
+  }
   if (is_default && options.strict) {
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
@@ -265,16 +270,18 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
 struct Measured {
   Matching matching;
   std::vector<Difference> differences;  // of its pairs, and then of its recomputed ones
+  std::vector<BitDifference> bits;      // the same; none unless these were asked for
 };
 
 // Merges and compares in one pass over memory, because merging copies nothing.
 Measured measure(LoadedRuns& loaded, const CheckOptions& options, Team& team) {
-  Measured measured{match(loaded.compared_reference(), loaded.compared_candidate(), narrower_kinds(loaded)), {}};
+  Measured measured{match(loaded.compared_reference(), loaded.compared_candidate(), narrower_kinds(loaded)), {}, {}};
   const std::vector<TensorPair>& matched = measured.matching.pairs;
   std::vector<TensorPair> pairs = matched;
   pairs.insert(pairs.end(), measured.matching.recomputed.begin(), measured.matching.recomputed.end());
   ProgressLine progress("comparing");
   measured.differences = compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
+  if (options.bits) measured.bits = compare_bits(pairs, measured.differences, options.threads);
   if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
     widen_by_values(matched, std::span(measured.differences).first(matched.size()), *loaded.tolerance);
   }
@@ -295,14 +302,14 @@ std::optional<std::string> describe_unstepped(const Trace& reference, const Trac
 }
 
 Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Team& team) {
-  const auto& [matching, differences] = measured;
+  const auto& [matching, differences, bits] = measured;
   const ToleranceFile* tolerance = loaded.tolerances();
   const Replay replay = replay_with(team, options.threads);
   const JudgedSteps steps =
       judge_steps(loaded.reference, loaded.candidate, {matching, differences, tolerance, options.threads},
                   loaded.translation ? &loaded.translation->parameters : nullptr, &replay);
   Report report = judge_all(loaded.compared_reference(), matching, differences, tolerance,
-                            {options.waivers, options.accept_overrides}, steps.verdicts);
+                            {options.waivers, options.accept_overrides}, steps.verdicts, bits);
   report.runs.reference = options.reference;
   report.runs.candidate = options.candidate;
   report.runs.failed = loaded.candidate.trace->failure;
@@ -314,20 +321,40 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   return report;
 }
 
-Evidence evidence_of(LoadedRuns& loaded) {
-  return {loaded.compared_reference(), loaded.compared_candidate(), loaded.candidate.trace->mesh,
-          loaded.annotations.tied, loaded.is_rewritten()};
+// Returns what rounding may do to the tensors of the iteration that differs first, by the closed form; nothing where no
+// tensor differs.
+std::optional<ToleranceFile> rounding_of(LoadedRuns& loaded, const Measured& measured, const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || !first->difference) return std::nullopt;
+  Alignment iteration = loaded.compared_reference();
+  std::erase_if(iteration.tensors, [&](const auto& item) { return item.first.iteration != first->id.iteration; });
+  if (iteration.tensors.empty()) return std::nullopt;
+  ToleranceFile closed_form = default_tolerances(iteration, loaded.reference.trace->compute_dtype);
+  const std::vector<TensorPair>& pairs = measured.matching.pairs;
+  widen_by_values(pairs, std::span(measured.differences).first(pairs.size()), closed_form);
+  return closed_form;
+}
+
+Evidence evidence_of(LoadedRuns& loaded, const CheckOptions& options) {
+  return {loaded.compared_reference(),
+          loaded.compared_candidate(),
+          loaded.candidate.trace->mesh,
+          loaded.annotations.tied,
+          loaded.is_rewritten(),
+          nullptr,
+          options.bits,
+          loaded.rounding ? &*loaded.rounding : nullptr};
 }
 
 // Returns for each finding the one that it follows from.
-std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& report) {
+std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, const CheckOptions& options, Report& report) {
   const Trace& trace = *loaded.candidate.trace;
   Alignment& candidate = loaded.compared_candidate();
   const ConfiguredOtherwise configured =
       compare_configurations(loaded.compared_reference(), *loaded.reference.trace, candidate, trace);
   report.explanation.configured = group_by_attribute(configured);
   report.runs.surroundings = compare_surroundings(*loaded.reference.trace, trace);
-  Evidence evidence = evidence_of(loaded);
+  Evidence evidence = evidence_of(loaded, options);
   evidence.configured = &configured;
   auto follows_from = add_root_causes(report, evidence);
   add_sources(report, candidate, trace);
@@ -335,10 +362,13 @@ std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& repo
 }
 
 // Finds what differs by more than the closed form allows; nothing where that has none for the reference.
-std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measured& measured, const Report& report) {
+std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measured& measured,
+                                                 const CheckOptions& options, const Report& report) {
   const Alignment& reference = loaded.compared_reference();
   const auto& tensors = reference.tensors;
-  if (loaded.tolerance || report.verdict() != RunVerdict::kDifferent || tensors.empty()) return std::nullopt;
+  if (loaded.tolerance || options.bits || report.verdict() != RunVerdict::kDifferent || tensors.empty()) {
+    return std::nullopt;
+  }
   if (tensors.begin()->first.iteration != tensors.rbegin()->first.iteration) return std::nullopt;
   ToleranceFile closed_form = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   const std::vector<TensorPair>& pairs = measured.matching.pairs;
@@ -360,12 +390,12 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
   add_advice({.reference = loaded.reference,
               .candidate = loaded.candidate,
               .is_mapping_known = is_mapping_known(options, candidate),
-              .has_tolerances = loaded.tolerance.has_value(),
+              .has_tolerances = loaded.tolerance.has_value() || options.bits,
               .correspondence = options.correspondence,
               .axes = options.annotations.axes,
               .check = command_of(options),
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
-              .beyond = find_beyond_default(loaded, measured, report)},
+              .beyond = find_beyond_default(loaded, measured, options, report)},
              report);
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);
@@ -409,9 +439,10 @@ Checked check_with(const CheckOptions& given, const std::optional<std::string>& 
   // Differences and tolerances are not changed any more.
   Report report = judge(loaded, measured, options, team);
   // The verdicts of tensors, and their order, are not changed any more.
-  auto follows_from = explain(loaded, report);
+  if (options.bits) loaded.rounding = rounding_of(loaded, measured, report);
+  auto follows_from = explain(loaded, options, report);
   // The roots and their sentences are not changed any more.
-  if (told_scale != nullptr) *told_scale = told_loss_scale(report, evidence_of(loaded));
+  if (told_scale != nullptr) *told_scale = told_loss_scale(report, evidence_of(loaded, options));
   advise(loaded, measured, options, report);
   // The report is not changed any more.
   PageFacts page = page_facts(loaded, options, report);

@@ -17,6 +17,7 @@ OPTIONS = {
     "--reference-set": ["--reference-annotations", "set.yaml", "--reference-set", "dim=0"],
     "--tolerance": [],
     "--accept-overrides": ["--accept-overrides"],
+    "--bits": ["--bits"],
     "--only": ["--only", "layers.0.**"],
     "--iterations": ["--iterations", "0"],
     "--reference-iterations": ["--reference-iterations", "0", "--candidate-iterations", "0"],
@@ -39,7 +40,8 @@ def test_the_command_that_a_check_prints_is_the_same_check(ttrace, reference, ca
     if option == "--set":
         (tmp_path / "b.yaml").write_text("parameters: {dim: 0}\n" + ANNOTATIONS_WITH_DIM)
         check[-1] = "b.yaml"
-    words = [*check, "-t", "t.yaml", *OPTIONS[option]]
+    tolerance = [] if option == "--bits" else ["-t", "t.yaml"]
+    words = [*check, *tolerance, *OPTIONS[option]]
     first = command_after(ttrace, words)
     assert set(OPTIONS[option]) <= set(shlex.split(first)), first
     assert command_after(ttrace, shlex.split(first)) == first
