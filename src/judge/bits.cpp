@@ -36,10 +36,9 @@ std::string describe(const TensorPair& pair, const BitDifference& bits, const Di
     text += ", of the same value: zeros of another sign, or NaN";
   }
   if (!difference.worst_index.empty()) {
-    text +=
-        fmt::format("; largest difference at {}: reference {:.9g}, candidate {:.9g}, on rank {}",
-                    to_string(difference.worst_index), difference.worst_reference, difference.worst_candidate,
-                    difference.worst_rank);
+    text += fmt::format("; largest difference at {}: reference {:.9g}, candidate {:.9g}, on rank {}",
+                        to_string(difference.worst_index), difference.worst_reference, difference.worst_candidate,
+                        difference.worst_rank);
   }
   return text;
 }
@@ -61,14 +60,14 @@ void hold_to_bits(const TensorPair& pair, const BitDifference& bits, Finding& fi
                "a sum over ranks, or a multiple, that no rank has computed, and so without bits of its own");
   }
   if (bits.differing == 0 && bits.of_copies.empty()) return;
-  const Reason reason = bits.other_dtypes                              ? Reason::kDtypeMismatch
+  const Reason reason = bits.other_dtypes                             ? Reason::kDtypeMismatch
                         : finding.reason == Reason::kRecomputeDiffers ? Reason::kRecomputeDiffers
-                                                                       : Reason::kExceedsTolerance;
+                                                                      : Reason::kExceedsTolerance;
   if (bits.differing == 0) {
     finding.ranks = bits.of_copies;
-    return set(finding, Verdict::kFail, Reason::kReplicasDisagree,
-               fmt::format("copies that must be equal have other bits: {} against the first",
-                           describe_ranks(bits.of_copies)));
+    return set(
+        finding, Verdict::kFail, Reason::kReplicasDisagree,
+        fmt::format("copies that must be equal have other bits: {} against the first", describe_ranks(bits.of_copies)));
   }
   finding.ranks = with_ranks_of_same_boxes(*pair.candidate, bits.ranks);
   const std::string where = finding.ranks.empty() ? "" : fmt::format("; on {}", describe_ranks(finding.ranks));

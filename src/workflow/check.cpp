@@ -20,7 +20,9 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/outcome.h"
+#include "correspond/by_sequence.h"
 #include "diagnose/configurations.h"
+#include "diagnose/log_probs.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/root_causes.h"
 #include "diagnose/sources.h"
@@ -105,6 +107,7 @@ struct LoadedRuns {
   // are then as they were recorded.
   std::optional<Translation> translation;
   std::vector<std::string> notes;
+  std::string partial;  // which sequences are not compared, of those that --sequences maps; else empty
   std::optional<ToleranceFile>
       rounding;           // of a check by bits: what rounding may do to the iteration that differs first
   std::string told_axes;  // of the candidate, by its bytes where nobody says them; else empty
@@ -251,6 +254,13 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   loaded.notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
+  if (!options.sequences.empty()) {
+    const TokenStreams of_reference = token_streams_of(loaded.reference.alignment, options.sequences, "reference");
+    const TokenStreams of_candidate = token_streams_of(loaded.candidate.alignment, options.sequences, "candidate");
+    SequenceMapping mapping = map_by_sequence(of_reference, of_candidate, reference, candidate);
+    loaded.notes.insert(loaded.notes.begin(), mapping.notes.begin(), mapping.notes.end());
+    loaded.partial = std::move(mapping.partial);
+  }
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
@@ -313,6 +323,9 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   report.runs.reference = options.reference;
   report.runs.candidate = options.candidate;
   report.runs.failed = loaded.candidate.trace->failure;
+  if (!loaded.partial.empty()) {
+    report.runs.partial = report.runs.partial ? *report.runs.partial + "; " + loaded.partial : loaded.partial;
+  }
   report.totals.steps = steps.coverage;
   report.proof.unstepped = describe_unstepped(*loaded.reference.trace, *loaded.candidate.trace);
   if (report.totals.steps) add_account(loaded.candidate, *report.totals.steps);
@@ -397,6 +410,7 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
               .beyond = find_beyond_default(loaded, measured, options, report)},
              report);
+  for (std::string& note : notes_of_log_probs(measured.matching.pairs)) report.notes.push_back(std::move(note));
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);
   note_swapped(*loaded.reference.trace, candidate, report);

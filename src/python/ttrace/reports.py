@@ -71,6 +71,7 @@ class CheckOptions(TypedDict, total=False):
     tolerance: "str | os.PathLike[str]"
     accept_overrides: bool
     bits: bool
+    sequences: str
     only: str
     iterations: Sequence[int]
     reference_iterations: Sequence[int]
