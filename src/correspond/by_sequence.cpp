@@ -366,6 +366,9 @@ class SequenceMapper {
   void map() {
     std::map<TensorId, LogicalTensor> of_reference = joined_tensors(reference_),
                                       of_candidate = joined_tensors(candidate_);
+    for (const TensorId& id : left_out_) {
+      if (has_floating(of_reference, id) || has_floating(of_candidate, id)) one_sided_.insert(name_and_kind(id));
+    }
     leave_out_calls(of_reference, of_candidate);
     leave_out_calls(of_candidate, of_reference);
     replace(*reference_.alignment, of_reference);
@@ -375,7 +378,7 @@ class SequenceMapper {
   std::optional<std::string> note() const {
     if (left_out_.empty()) return std::nullopt;
     std::set<std::string> names;
-    for (const TensorId& id : left_out_) names.insert(fmt::format("{} {}", id.name.get(), name_of(id.kind)));
+    for (const TensorId& id : left_out_) names.insert(name_and_kind(id));
     return fmt::format(
         "--sequences: not compared, since they have no row for each token, say how a batch lies or are given on one "
         "side "
@@ -383,7 +386,20 @@ class SequenceMapper {
         names.size(), short_names(names));
   }
 
+  // Names what one side has a row of for each token, and the other in another form: that may be a mistake.
+  std::optional<std::string> doubt() const {
+    if (one_sided_.empty()) return std::nullopt;
+    return fmt::format("one side alone has a row for each token of {}: not compared", short_names(one_sided_));
+  }
+
  private:
+  static std::string name_and_kind(const TensorId& id) { return fmt::format("{} {}", id.name.get(), name_of(id.kind)); }
+
+  static bool has_floating(const std::map<TensorId, LogicalTensor>& tensors, const TensorId& id) {
+    const auto found = tensors.find(id);
+    return found != tensors.end() && is_floating(found->second.dtype);
+  }
+
   std::map<TensorId, LogicalTensor> joined_tensors(const TokensOfSide& side) {
     std::map<TensorId, LogicalTensor> all;
     for (const auto& [id, tensors] : tensors_of_calls(*side.alignment)) {
@@ -418,6 +434,7 @@ class SequenceMapper {
   TokensOfSide reference_, candidate_;
   std::map<std::int32_t, std::int64_t> tokens_;  // by iteration, how many both sides have
   std::set<TensorId> left_out_;
+  std::set<std::string> one_sided_;
 };
 
 struct HeldTokens {
@@ -464,6 +481,7 @@ SequenceMapping map_by_sequence(const TokenStreams& reference_streams, const Tok
         "of the reference: they are not compared",
         of_reference.tokens, of_reference.tokens - tokens, of_candidate.tokens, of_candidate.tokens - tokens);
   }
+  if (const auto doubt = mapper.doubt()) mapping.partial += (mapping.partial.empty() ? "" : "; ") + *doubt;
   return mapping;
 }
 

@@ -17,7 +17,7 @@ namespace ttrace {
 // Says what the tokens are of, and what could not be compared.
 struct SequenceMapping {
   std::vector<std::string> notes;
-  std::string partial;  // one sentence, as `Runs::partial`; empty: both sides hold the same sequences
+  std::string partial;  // as `Runs::partial`; empty: both sides hold the same sequences, and rows of the same tensors
 };
 
 // Changes both alignments. `reference_streams` and `candidate_streams` are theirs, or those of the traces that they were

@@ -40,9 +40,7 @@ def check(tmp_path_factory):
             command += [launch.__file__, str(tp * dp)] if tp * dp > 1 else []
             command += [PROGRAM, "--tp", tp, "--dp", dp]
             axes = ["--axes", f"tp={tp},dp={dp}"] if tp * dp > 1 else []
-            process = run(
-                TTRACE, "collect", "-o", trace, "--iterations", "0,1", *axes, "--", *command, mistake=mistake
-            )
+            process = run(TTRACE, "collect", "-o", trace, "--iterations", "0,1", *axes, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace
 
@@ -64,19 +62,15 @@ def test_sums_of_one_order_have_the_same_bits_on_any_ranks(check, tp, dp):
 
 
 @pytest.mark.parametrize(
-    ("tp", "dp", "mistake", "first", "sentence"),
-    [
-        (2, 1, "reduced_by_chunks", "down output", "what it is computed from has equal bits, and it differs as rounding"),
-        (1, 2, "reduced_gradients", "norm.weight main_grad", "what it is computed from has equal bits, and it differs as"),
-    ],
+    ("tp", "dp", "mistake", "first"),
+    [(2, 1, "reduced_by_chunks", "down output"), (1, 2, "reduced_gradients", "norm.weight main_grad")],
 )
-def test_a_sum_in_another_order_is_to_blame_where_it_is_made(check, tp, dp, mistake, first, sentence):
+def test_a_sum_in_another_order_is_to_blame_where_it_is_made(check, tp, dp, mistake, first):
     code, text, report = check(tp, dp, mistake)
     assert code == DIFFERENT, text
     assert f"{report['first_wrong']['name']} {report['first_wrong']['kind']}" == first, text
-    assert "in the last place of float32" in report["roots"][0]["sentence"], text
-    assert sentence in report["roots"][0]["sentence"], text
-    assert "a sum in another order" in report["roots"][0]["sentence"], text
+    for words in ("in the last place of float32", "what it is computed from has equal bits", "a sum in another order"):
+        assert words in report["roots"][0]["sentence"], text
 
 
 def test_what_is_no_rounding_is_not_blamed_on_the_order_of_a_sum(check):

@@ -1,9 +1,9 @@
 """A model whose rows do not depend on what else is in a batch, to the bit: batches.py WORDS BATCH.
 
-WORDS is tokens or rows (of features, without a sequence); BATCH is right, left (padded there), packed, small (two rows a
-call) or other (in another order, beside another sequence). MISTAKE=large_batches adds features in another order where a
-batch has more than two rows, as a kernel does that is chosen by the size; MISTAKE=neighbour gives a row a little of the
-one before it."""
+WORDS is tokens or rows (of features, without a sequence); BATCH is right, left (padded there), packed, small (two rows
+a call) or other (in another order, beside another sequence). MISTAKE=large_batches adds features in another order where
+a batch has more than two rows, as a kernel does that is chosen by the size; MISTAKE=neighbour gives a row a little of
+the one before it."""
 
 import os
 import sys
@@ -81,7 +81,11 @@ sequences = [torch.randint(1, 50, (length,)) for length in LENGTHS]
 rows = torch.randn(4, WIDTH)
 with torch.no_grad():
     if WORDS == "rows":
-        batches = {"right": [rows], "small": [rows[:2], rows[2:]], "other": [torch.cat([rows[2:], -rows[:1], rows[:2]])]}
+        batches = {
+            "right": [rows],
+            "small": [rows[:2], rows[2:]],
+            "other": [torch.cat([rows[2:], -rows[:1], rows[:2]])],
+        }
         for batch in batches[BATCH]:
             model(batch)
     elif BATCH == "packed":

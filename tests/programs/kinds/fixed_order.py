@@ -1,9 +1,9 @@
 """A perceptron whose sums have one order on any ranks: `--tp N` and `--dp N`, on as many processes as both take.
 
 Products are made of eight chunks of the hidden width, which one rank computes or several, and added from the first to
-the last; the gradients of micro-batches likewise. MISTAKE=reduced_by_chunks adds up what each rank has before the ranks'
-sums are added, as an all-reduce does, MISTAKE=reduced_gradients does that with the gradients of micro-batches, and
-MISTAKE=half takes half of a chunk, which is no rounding."""
+the last; the gradients of micro-batches likewise. MISTAKE=reduced_by_chunks adds up what each rank has before the sums
+of the ranks are added, as an all-reduce does, MISTAKE=reduced_gradients does that with the gradients of micro-batches,
+and MISTAKE=half takes half of a chunk, which is no rounding."""
 
 import argparse
 import os
