@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-transformers" / "bin" / "python"
+WITH_ONNX = ROOT / ".venv-transformers-onnx" / "bin" / "python"
 PROGRAM = ROOT / "tests" / "frameworks" / "programs" / "rollout.py"
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace"))
 
@@ -33,7 +34,7 @@ def check(tmp_path_factory):
     def collected(family, *words, mistake=""):
         trace = directory / "-".join((family, *words, mistake))
         if not trace.exists():
-            command = ["--", PYTHON, PROGRAM, family, *words]
+            command = ["--", WITH_ONNX if "onnx" in words else PYTHON, PROGRAM, family, *words]
             process = ttrace("collect", "--no-grad", "-o", trace, *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace
@@ -77,9 +78,24 @@ def test_a_right_engine_is_same_however_it_batches(check, family, engine):
     assert len(notes) == 1 and "0 of 23 ratios are clipped at 0.2" in notes[0], text
 
 
-def test_an_exported_graph_is_same_at_its_ends(check):
-    code, text, report = check("llama", "right export", "", "--only", "(model)")
+onnx = pytest.param(
+    "onnx",
+    marks=pytest.mark.skipif(
+        not WITH_ONNX.exists(),
+        reason="ONNX Runtime is not installed; tools/venv .venv-transformers-onnx "
+        "tools/frameworks/transformers/requirements-onnx.txt .venv does it",
+    ),
+)
+
+
+@pytest.mark.parametrize("implementation", ["export", onnx])
+def test_a_graph_without_modules_is_compared_at_its_ends(check, implementation):
+    ends = ("--only", "(model)")
+    code, text, report = check("llama", f"right {implementation}", "", *ends)
     assert (code, report["verdict"]) == (0, "same"), text
+    code, text, report = check("llama", f"right {implementation}", "temperature", *ends)
+    assert (code, report["first_wrong"]["name"]) == (1, "(model)"), text
+    assert report["first_wrong"]["kind"] == "output", text
 
 
 @pytest.mark.parametrize(

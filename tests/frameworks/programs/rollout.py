@@ -4,11 +4,12 @@
 
 FAMILY is llama (rotary positions, a head of its own) or gemma2 (a tied head, a soft cap of the logits); BATCH is right,
 left (padded there), packed, single (one sequence a call), or decode (with a cache, token by token after the prompt);
-IMPLEMENTATION is eager, sdpa or export (torch.export's graph, which has no modules inside). MISTAKE names one thing
-that the engine gets wrong."""
+IMPLEMENTATION is eager, sdpa, export (torch.export's graph, which has no modules inside) or onnx (ONNX Runtime).
+MISTAKE names one thing that the engine gets wrong."""
 
 import os
 import sys
+import tempfile
 
 import torch
 from torch import nn
@@ -66,6 +67,25 @@ class Scorer(nn.Module):
             use_cache=use_cache,
         )
         return self.log_probs(out.logits, next_ids)
+
+
+class Onnx(nn.Module):
+    """The scorer in ONNX Runtime, for inputs of these shapes."""
+
+    def __init__(self, scorer, arguments):
+        super().__init__()
+        import onnxruntime
+
+        self.model = scorer.model  # whose parameters are recorded, and not called
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "scorer.onnx")
+            torch.onnx.export(scorer, (), kwargs=arguments, dynamo=True, verbose=False).save(path)
+            self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def forward(self, **arguments):
+        given = {one.name: arguments[one.name].numpy() for one in self._session.get_inputs()}
+        return torch.from_numpy(self._session.run(None, given)[0])
 
 
 def make_model():
@@ -141,6 +161,8 @@ with torch.no_grad():
     for arguments in calls() if BATCH != "decode" else ():
         if IMPLEMENTATION == "export":
             engine = torch.export.export(scorer, (), arguments, strict=False).module()
+        elif IMPLEMENTATION == "onnx":
+            engine = Onnx(scorer, arguments)
         else:
             engine = scorer
         engine(**arguments)

@@ -36,7 +36,8 @@ TEST_CASE("each member of a candidate's check is set from the run file, or is le
   // A run file says nothing of these; threads and pictures are the command line's.
   CHECK((correspondence.empty() && tolerance_reference.empty() && only.empty() && iterations.empty()));
   CHECK((reference_iterations.empty() && candidate_iterations.empty()));
-  CHECK((!strict && !bits && sequences.empty() && checksums && !allow_same_run && !pictures && threads == 0 && team == nullptr));
+  CHECK((!strict && !bits && sequences.empty() && checksums && !allow_same_run && !pictures && threads == 0 &&
+         team == nullptr));
 }
 
 TEST_CASE("a candidate's correspondence is the run file's, and says what the reference's annotations are not") {
