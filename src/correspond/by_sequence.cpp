@@ -371,6 +371,7 @@ class SequenceMapper {
     }
     leave_out_calls(of_reference, of_candidate);
     leave_out_calls(of_candidate, of_reference);
+    require_rows(of_reference, of_candidate);
     replace(*reference_.alignment, of_reference);
     replace(*candidate_.alignment, of_candidate);
   }
@@ -386,18 +387,30 @@ class SequenceMapper {
         names.size(), short_names(names));
   }
 
-  // Names what one side has a row of for each token, and the other in another form: that may be a mistake.
-  std::optional<std::string> doubt() const {
-    if (one_sided_.empty()) return std::nullopt;
-    return fmt::format("one side alone has a row for each token of {}: not compared", short_names(one_sided_));
-  }
-
  private:
   static std::string name_and_kind(const TensorId& id) { return fmt::format("{} {}", id.name.get(), name_of(id.kind)); }
 
   static bool has_floating(const std::map<TensorId, LogicalTensor>& tensors, const TensorId& id) {
     const auto found = tensors.find(id);
     return found != tensors.end() && is_floating(found->second.dtype);
+  }
+
+  // Nothing passes since it could not be held against anything.
+  void require_rows(const std::map<TensorId, LogicalTensor>& reference,
+                    const std::map<TensorId, LogicalTensor>& candidate) const {
+    if (!one_sided_.empty()) {
+      throw InputError(fmt::format(
+          "--sequences: one side alone has a row for each token of {}; expected both to have one, or --only "
+          "with the names of others",
+          short_names(one_sided_)));
+    }
+    const bool any = std::any_of(reference.begin(), reference.end(), [&](const auto& item) {
+      return is_floating(item.second.dtype) && candidate.contains(item.first);
+    });
+    if (any) return;
+    throw InputError(
+        "--sequences: no floating-point tensor has a row for each token on both sides; expected [batch, length, ..], "
+        "[length, batch, ..], [tokens, ..] or [batch, heads, length, ..]");
   }
 
   std::map<TensorId, LogicalTensor> joined_tensors(const TokensOfSide& side) {
@@ -481,7 +494,6 @@ SequenceMapping map_by_sequence(const TokenStreams& reference_streams, const Tok
         "of the reference: they are not compared",
         of_reference.tokens, of_reference.tokens - tokens, of_candidate.tokens, of_candidate.tokens - tokens);
   }
-  if (const auto doubt = mapper.doubt()) mapping.partial += (mapping.partial.empty() ? "" : "; ") + *doubt;
   return mapping;
 }
 

@@ -17,13 +17,14 @@ namespace ttrace {
 // Says what the tokens are of, and what could not be compared.
 struct SequenceMapping {
   std::vector<std::string> notes;
-  std::string partial;  // as `Runs::partial`; empty: both sides hold the same sequences, and rows of the same tensors
+  std::string partial;  // as `Runs::partial`; empty: both sides hold the same sequences
 };
 
 // Changes both alignments. `reference_streams` and `candidate_streams` are theirs, or those of the traces that they were
 // translated from. Left out, and named in a note, are tensors without a dimension of tokens, with one of keys, or that
 // were not recorded for every token; gradients of parameters of single micro-batches; masks, which say how a batch lies;
-// and integer inputs that one side alone was given. Throws InputError where no sequence of one side is one of the other.
+// and integer inputs that one side alone was given. Throws InputError where no sequence of one side is one of the other,
+// and where a floating-point tensor has a row for each token on one side alone, or none has on both.
 SequenceMapping map_by_sequence(const TokenStreams& reference_streams, const TokenStreams& candidate_streams,
                                 Alignment& reference, Alignment& candidate);
 

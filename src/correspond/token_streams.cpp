@@ -38,7 +38,7 @@ bool is_input(const TensorId& id) {
 // How well an input may hold the tokens; 0: it does not. Of several the best counts, and of these the first.
 int rank_of(const LogicalTensor& tensor, const std::string& tokens) {
   const TensorId& id = tensor.id;
-  if (!is_input(id) || tensor.shape.empty() || tensor.sketched || tensor.rows) return 0;
+  if (!is_input(id) || tensor.shape.empty() || tensor.sketched || tensor.rows || tensor.kept) return 0;
   const bool may_be = is_floating(tensor.dtype) || (is_integer(tensor.dtype) && tensor.shape.size() <= 2);
   if (!may_be) return 0;
   if (tokens != kTokensOfEmbedding)
@@ -206,6 +206,13 @@ class StreamReader {
 }  // namespace
 
 TokenStreams token_streams_of(const Alignment& alignment, const std::string& tokens, const std::string& side) {
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (!is_input(id) || !tensor.kept) continue;
+    throw InputError(
+        fmt::format("--sequences: the {}'s ranks have padded each to the longest of its own samples, by {}, where rows "
+                    "are not mapped; expected ranks that pad alike or pack, or a run of one process",
+                    side, to_string(id)));
+  }
   const std::map<ModelCall, const LogicalTensor*> found = find_tokens(alignment, tokens);
   if (found.empty()) {
     throw InputError(
@@ -225,7 +232,7 @@ TokenStreams token_streams_of(const Alignment& alignment, const std::string& tok
   }
   for (const auto& [id, tensor] : alignment.tensors) {
     const auto grid = streams.grids.find({id.iteration, id.microbatch});
-    if (grid == streams.grids.end() || !is_input(id) || tensor.sketched || tensor.rows) continue;
+    if (grid == streams.grids.end() || !is_input(id) || tensor.sketched || tensor.rows || tensor.kept) continue;
     add_surrounding(tensor, grid->second, around[grid->first]);
   }
   StreamReader reader(streams);

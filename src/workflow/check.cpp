@@ -254,12 +254,11 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   loaded.notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
+  std::optional<std::pair<TokenStreams, TokenStreams>> streams;  // read before tensors are left out
   if (!options.sequences.empty()) {
-    const TokenStreams of_reference = token_streams_of(loaded.reference.alignment, options.sequences, "reference");
-    const TokenStreams of_candidate = token_streams_of(loaded.candidate.alignment, options.sequences, "candidate");
-    SequenceMapping mapping = map_by_sequence(of_reference, of_candidate, reference, candidate);
-    loaded.notes.insert(loaded.notes.begin(), mapping.notes.begin(), mapping.notes.end());
-    loaded.partial = std::move(mapping.partial);
+    streams.emplace();
+    streams->first = token_streams_of(loaded.reference.alignment, options.sequences, "reference");
+    streams->second = token_streams_of(loaded.candidate.alignment, options.sequences, "candidate");
   }
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
@@ -273,6 +272,11 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
   for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
     if (!iterations->empty()) keep_iterations(reference, candidate, *iterations);
+  }
+  if (streams) {
+    SequenceMapping mapping = map_by_sequence(streams->first, streams->second, reference, candidate);
+    loaded.notes.insert(loaded.notes.begin(), mapping.notes.begin(), mapping.notes.end());
+    loaded.partial = std::move(mapping.partial);
   }
   return loaded;
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import warm
+from sweeps import launch, warm
 
 HERE = Path(__file__).resolve().parent
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
@@ -31,17 +31,19 @@ def check(tmp_path_factory):
     """check(words, batch, mistake, *options) -> exit code, output, report of that batch against a padded one"""
     directory = tmp_path_factory.mktemp("batches")
 
-    def collected(words, batch, mistake=""):
-        trace = directory / f"{words}-{batch}-{mistake}"
+    def collected(words, batch, mistake="", ranks=1):
+        trace = directory / f"{words}-{batch}-{mistake}-{ranks}"
         if not trace.exists():
             command = [sys.executable, *([warm.__file__] if warm.SOCKET in os.environ else [])]
+            command += [launch.__file__, ranks] if ranks > 1 else []
+            axes = ["--axes", f"dp={ranks}"] if ranks > 1 else []
             program = [*command, HERE / "kinds" / "batches.py", words, batch]
-            process = run(TTRACE, "collect", "--no-grad", "-o", trace, "--", *program, mistake=mistake)
+            process = run(TTRACE, "collect", "--no-grad", "-o", trace, *axes, "--", *program, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace
 
-    def check(words, batch, mistake="", options=("--bits", "--sequences", "auto")):
-        sides = ["--reference", collected(words, "right"), "--candidate", collected(words, batch, mistake)]
+    def check(words, batch, mistake="", options=("--bits", "--sequences", "auto"), ranks=1):
+        sides = ["--reference", collected(words, "right"), "--candidate", collected(words, batch, mistake, ranks)]
         report = directory / "report.json"
         report.unlink(missing_ok=True)
         process = run(TTRACE, "check", *options, *sides, "--json", report)
@@ -104,3 +106,17 @@ def test_a_named_input_tells_as_well(check):
 def test_batches_that_lie_otherwise_are_different_where_nothing_is_said(check):
     code, text, _ = check("tokens", "packed", options=("--bits",))
     assert code == DIFFERENT, text
+
+
+def test_sequences_that_ranks_pack_are_mapped_as_well(check):
+    code, text, report = check("tokens", "packed", ranks=2)
+    assert (code, report["verdict"]) == (SAME, "same"), text
+    assert report["counts"]["pass"] >= 10 and "of what both traces hold" not in text, text
+    code, text, _ = check("tokens", "packed", "neighbour", ranks=2)
+    assert code == DIFFERENT, text
+
+
+def test_rows_of_ranks_that_pad_each_to_a_length_of_its_own_are_not_passed_over(check):
+    code, text, _ = check("tokens", "right", ranks=2)
+    assert code == COULD_NOT_LOOK, text
+    assert "have padded each to the longest of its own samples" in text, text

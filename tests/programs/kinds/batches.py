@@ -3,7 +3,7 @@
 WORDS is tokens or rows (of features, without a sequence); BATCH is right, left (padded there), packed, small (two rows
 a call) or other (in another order, beside another sequence). MISTAKE=large_batches adds features in another order where
 a batch has more than two rows, as a kernel does that is chosen by the size; MISTAKE=neighbour gives a row a little of
-the one before it."""
+the one before it. On several ranks, each has some of the sequences."""
 
 import os
 import sys
@@ -78,6 +78,10 @@ def padded(sequences, side):
 torch.manual_seed(0)
 model = Tokens() if WORDS == "tokens" else Rows()
 sequences = [torch.randint(1, 50, (length,)) for length in LENGTHS]
+rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+if world > 1:
+    torch.distributed.init_process_group("gloo")
+    sequences = sequences[rank::world]
 rows = torch.randn(4, WIDTH)
 with torch.no_grad():
     if WORDS == "rows":
@@ -89,7 +93,7 @@ with torch.no_grad():
         for batch in batches[BATCH]:
             model(batch)
     elif BATCH == "packed":
-        positions = torch.cat([torch.arange(length) for length in LENGTHS])
+        positions = torch.cat([torch.arange(len(tokens)) for tokens in sequences])
         model(input_ids=torch.cat(sequences)[None], position_ids=positions[None])
     elif BATCH == "small":
         for two in (sequences[:2], sequences[2:]):
@@ -98,3 +102,5 @@ with torch.no_grad():
         model(**padded([sequences[3], sequences[0], torch.arange(1, 9), sequences[2], sequences[1]], "right"))
     else:
         model(**padded(sequences, BATCH))
+if world > 1:
+    torch.distributed.destroy_process_group()
