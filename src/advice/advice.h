@@ -24,7 +24,7 @@ struct Situation {
   const AlignedTrace& reference;  // both as they were recorded
   const AlignedTrace& candidate;
   bool is_mapping_known = false;        // annotations, the program or its tensors say how the ranks hold these
-  bool has_tolerances = false;          // measured, or the default
+  bool has_tolerances = false;          // measured, or the default; or none are wanted
   std::string correspondence;           // empty: both sides have the same names
   std::string axes;                     // that the check was told, as --axes has them; or empty
   std::string check;                    // the command that makes this check again

@@ -190,6 +190,13 @@ bool is_small(const LogicalTensor& tensor) {
   return element_count(tensor.shape) <= std::int64_t{1} << 20 && !tensor.rows && !tensor.sketched;
 }
 
+bool is_rounding(const Finding& finding, const Evidence& evidence) {
+  if (!evidence.by_bits || evidence.rounding == nullptr || !finding.difference) return false;
+  if (finding.reason != Reason::kExceedsTolerance && finding.reason != Reason::kRecomputeDiffers) return false;
+  const std::optional<double> allowed = allowance_for(*evidence.rounding, finding.id).allowed;
+  return allowed && finding.difference->rel_err() <= *allowed;
+}
+
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) try {
   if (finding.verdict == Verdict::kMissing) return Diagnosis{Cause::kMissing, 0, "it is not there"};
   const LogicalTensor* reference = counterpart(evidence.reference, finding.id);

@@ -11,6 +11,7 @@
 #include "base/mesh.h"
 #include "base/outcome.h"
 #include "diagnose/configurations.h"
+#include "tolerance/tolerance.h"
 
 namespace ttrace {
 
@@ -35,7 +36,13 @@ struct Evidence {
   const ConfiguredOtherwise* configured = nullptr;  // null: nothing is known of how modules are configured
   // What the alignments are of; null: nothing is known of what is drawn.
   const Trace *reference_trace = nullptr, *candidate_trace = nullptr;
+  bool by_bits = false;                             // equal bits were asked for
+  const ToleranceFile* rounding = nullptr;          // then, what rounding may do to tensors; null: not known
 };
+
+// True where equal bits were asked for, and the tensor differs by no more than rounding may do: another order of
+// summation is no error to look into.
+bool is_rounding(const Finding& finding, const Evidence& evidence);
 
 // Diagnoses one finding that is `fail` or `missing`; nothing where no hypothesis explains it. `made_here` is that of
 // `Root`. For tensors of more than 2^20 elements only the hypotheses that need no more than the measured sums are

@@ -127,6 +127,23 @@ std::vector<std::string> patterns_of(const std::vector<std::string>& names) {
   return patterns;
 }
 
+// Returns what the finding's message says beside the tensor's identity, with which it begins.
+std::string without_identity(const Finding& finding) {
+  const std::string id = to_string(finding.id) + ": ";
+  return finding.message.starts_with(id) ? finding.message.substr(id.size()) : finding.message;
+}
+
+// A clause about a tensor of other bits, and no other value than rounding makes. `made_here` is that of `Root`.
+std::string describe_other_order(const Finding& finding, bool made_here, bool is_first) {
+  const std::string units = without_identity(finding);
+  const std::string what =
+      "it differs as rounding does: a sum in another order (a reduction over ranks or chunks, a "
+      "matrix product that is cut otherwise) or another kernel";
+  if (made_here) return fmt::format("{}; what it is computed from has equal bits, and {}", units, what);
+  if (is_first) return fmt::format("{}; all that was compared before it has equal bits, and {}", units, what);
+  return fmt::format("{}; {}", units, what);
+}
+
 // A clause about an error that no hypothesis explains.
 std::string describe_unexplained(const Finding& finding, const RootCause& root) {
   if (finding.exceeded == Statistic::kCoherence) {
@@ -202,12 +219,6 @@ RootCause root_at(const Report& report, std::size_t finding) {
   return cause;
 }
 
-// Returns what the finding's message says beside the tensor's identity, with which it begins.
-std::string without_identity(const Finding& finding) {
-  const std::string id = to_string(finding.id) + ": ";
-  return finding.message.starts_with(id) ? finding.message.substr(id.size()) : finding.message;
-}
-
 // Diagnoses roots, those first that are not alike: five of them, and more while they are small.
 std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const std::vector<bool>& made_here,
                                                      const Evidence& evidence) {
@@ -220,6 +231,7 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
       diagnoses[i] = Diagnosis{Cause::kOptimizerStep, 0, without_identity(finding)};
       continue;
     }
+    if (is_rounding(finding, evidence)) continue;
     elements += finding.difference ? finding.difference->elements : 0;
     if (diagnosed++ < kMostExamined || elements <= kMostElements) {
       diagnoses[i] = diagnose(finding, made_here[i], evidence);
@@ -353,12 +365,18 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
   add_configurations(report, evidence, diagnoses);
   add_draws(report, evidence, diagnoses);
+  std::set<std::size_t> all_made_here;  // indices into the report's findings
+  for (std::size_t i = 0; i < made_here.size(); ++i) {
+    if (made_here[i]) all_made_here.insert(report.explanation.roots[i].finding);
+  }
   join_alike(report, diagnoses);
   choose_examined(report);
   for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
     RootCause& cause = report.explanation.roots[i];
     const Finding& finding = report.findings[cause.finding];
-    std::string what = describe_unexplained(finding, cause);
+    std::string what = is_rounding(finding, evidence)
+                           ? describe_other_order(finding, all_made_here.contains(cause.finding), i == 0)
+                           : describe_unexplained(finding, cause);
     if (diagnoses[i]) {
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;

@@ -10,6 +10,7 @@
 #include "base/alignment.h"
 #include "base/outcome.h"
 #include "base/waiver.h"
+#include "compare/bits.h"
 #include "compare/compare.h"
 #include "judge/match.h"
 #include "tolerance/tolerance.h"
@@ -89,7 +90,10 @@ struct StepVerdicts {
 // after it, that is `untrusted` because its tolerance is 1 or more passes where it is proved, and all tensors that it
 // was computed from pass or are zero on both sides; so does one that exceeds its tolerance by no more than a jump of
 // one element.
+//
+// Where there are `bits`, one for each of `differences`, a tensor passes by equal bits alone (judge/bits.h).
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                 const ToleranceFile* tolerance, const Acceptance& acceptance = {}, const StepVerdicts& steps = {});
+                 const ToleranceFile* tolerance, const Acceptance& acceptance = {}, const StepVerdicts& steps = {},
+                 std::span<const BitDifference> bits = {});
 
 }  // namespace ttrace

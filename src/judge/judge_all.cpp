@@ -10,6 +10,7 @@
 #include "base/describe.h"
 #include "base/estimator.h"
 #include "judge/backward_order.h"
+#include "judge/bits.h"
 #include "judge/coherence.h"
 #include "judge/cycles.h"
 #include "judge/judge.h"
@@ -309,17 +310,26 @@ void summarize_findings(std::vector<Finding> findings, Report& report) {
 }
 
 Report judge_all(const Alignment& reference, const Matching& matching, std::span<const Difference> differences,
-                 const ToleranceFile* tolerance, const Acceptance& acceptance, const StepVerdicts& steps) {
+                 const ToleranceFile* tolerance, const Acceptance& acceptance, const StepVerdicts& steps,
+                 std::span<const BitDifference> bits) {
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
+  const bool by_bits = !bits.empty();
   std::vector<Finding> findings = matching.findings;
   Report report;
+  SumsWithoutBits sums(matching.pairs);
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {
     findings.push_back(judge(matching.pairs[i], differences[i], tolerance));
+    if (by_bits) hold_to_bits(matching.pairs[i], bits[i], findings.back());
+    if (by_bits && sums.take(bits[i], findings.back())) {
+      findings.pop_back();
+      continue;
+    }
     if (is_wrong(findings.back())) findings.back().message += placing_of(*matching.pairs[i].candidate);
     report.totals.placed_by_shape += is_placed_by_shape(*matching.pairs[i].candidate) ? 1 : 0;
   }
   for (std::size_t i = 0; i < matching.recomputed.size(); ++i) {
     findings.push_back(judge_recompute(matching.recomputed[i], differences[matching.pairs.size() + i], tolerance));
+    if (by_bits) hold_to_bits(matching.recomputed[i], bits[matching.pairs.size() + i], findings.back());
   }
   std::vector<std::string> routing_notes;
   const ReroutesByCause reroutes = explain_reroutes(matching.reroutes, tolerance);
@@ -333,13 +343,16 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     downgrade_if_rerouted(finding, ties, matching.without_rerouted.contains(finding.id));
   }
   if (tolerance != nullptr) judge_coherence(*tolerance, acceptance.waivers, findings);
-  pass_what_is_proved(steps, findings);
-
   report.notes = matching.notes;
-  pass_scaled_back(findings, report.notes);
-  pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
+  if (by_bits) {
+    sums.note(report.notes);
+  } else {
+    pass_what_is_proved(steps, findings);
+    pass_scaled_back(findings, report.notes);
+    pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
+  }
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
-  report.totals.waived = matching.waived;
+  report.totals.waived = matching.waived + sums.waived();
   if (!matching.partial.empty()) report.runs.partial = matching.partial;
   report.totals.coverage = coverage_of(reference, matching);
   if (tolerance != nullptr) report.proof.overrides = uses_of(*tolerance, findings);

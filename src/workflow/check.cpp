@@ -20,7 +20,9 @@
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/outcome.h"
+#include "correspond/by_sequence.h"
 #include "diagnose/configurations.h"
+#include "diagnose/log_probs.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/root_causes.h"
 #include "diagnose/sources.h"
@@ -105,6 +107,9 @@ struct LoadedRuns {
   // are then as they were recorded.
   std::optional<Translation> translation;
   std::vector<std::string> notes;
+  std::string partial;  // which sequences are not compared, of those that --sequences maps; else empty
+  std::optional<ToleranceFile>
+      rounding;           // of a check by bits: what rounding may do to the iteration that differs first
   std::string told_axes;  // of the candidate, by its bytes where nobody says them; else empty
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
@@ -159,6 +164,9 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
   if (loss_scale) loaded.annotations.loss_scale = factor_of(*loss_scale);
+  if (options.bits && !options.tolerance.empty()) {
+    throw InputError("--bits: tolerances (-t) allow other bits; expected one of the two");
+  }
   if (is_default && options.strict) {
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
@@ -252,6 +260,12 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   loaded.notes = collect_notes(loaded, options.annotations.settings);
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
+  std::optional<std::pair<TokenStreams, TokenStreams>> streams;  // read before tensors are left out
+  if (!options.sequences.empty()) {
+    streams.emplace();
+    streams->first = token_streams_of(loaded.reference.alignment, options.sequences, "reference");
+    streams->second = token_streams_of(loaded.candidate.alignment, options.sequences, "candidate");
+  }
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
@@ -265,22 +279,29 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
     if (!iterations->empty()) keep_iterations(reference, candidate, *iterations);
   }
+  if (streams) {
+    SequenceMapping mapping = map_by_sequence(streams->first, streams->second, reference, candidate);
+    loaded.notes.insert(loaded.notes.begin(), mapping.notes.begin(), mapping.notes.end());
+    loaded.partial = std::move(mapping.partial);
+  }
   return loaded;
 }
 
 struct Measured {
   Matching matching;
   std::vector<Difference> differences;  // of its pairs, and then of its recomputed ones
+  std::vector<BitDifference> bits;      // the same; none unless these were asked for
 };
 
 // Merges and compares in one pass over memory, because merging copies nothing.
 Measured measure(LoadedRuns& loaded, const CheckOptions& options, Team& team) {
-  Measured measured{match(loaded.compared_reference(), loaded.compared_candidate(), narrower_kinds(loaded)), {}};
+  Measured measured{match(loaded.compared_reference(), loaded.compared_candidate(), narrower_kinds(loaded)), {}, {}};
   const std::vector<TensorPair>& matched = measured.matching.pairs;
   std::vector<TensorPair> pairs = matched;
   pairs.insert(pairs.end(), measured.matching.recomputed.begin(), measured.matching.recomputed.end());
   ProgressLine progress("comparing");
   measured.differences = compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
+  if (options.bits) measured.bits = compare_bits(pairs, measured.differences, options.threads);
   if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
     widen_by_values(matched, std::span(measured.differences).first(matched.size()), *loaded.tolerance);
   }
@@ -301,17 +322,20 @@ std::optional<std::string> describe_unstepped(const Trace& reference, const Trac
 }
 
 Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Team& team) {
-  const auto& [matching, differences] = measured;
+  const auto& [matching, differences, bits] = measured;
   const ToleranceFile* tolerance = loaded.tolerances();
   const Replay replay = replay_with(team, options.threads);
   const JudgedSteps steps =
       judge_steps(loaded.reference, loaded.candidate, {matching, differences, tolerance, options.threads},
                   loaded.translation ? &loaded.translation->parameters : nullptr, &replay);
   Report report = judge_all(loaded.compared_reference(), matching, differences, tolerance,
-                            {options.waivers, options.accept_overrides}, steps.verdicts);
+                            {options.waivers, options.accept_overrides}, steps.verdicts, bits);
   report.runs.reference = options.reference;
   report.runs.candidate = options.candidate;
   report.runs.failed = loaded.candidate.trace->failure;
+  if (!loaded.partial.empty()) {
+    report.runs.partial = report.runs.partial ? *report.runs.partial + "; " + loaded.partial : loaded.partial;
+  }
   report.totals.steps = steps.coverage;
   report.proof.unstepped = describe_unstepped(*loaded.reference.trace, *loaded.candidate.trace);
   if (report.totals.steps) add_account(loaded.candidate, *report.totals.steps);
@@ -320,23 +344,39 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   return report;
 }
 
-Evidence evidence_of(LoadedRuns& loaded) {
+// Returns what rounding may do to the tensors of the iteration that differs first, by the closed form; nothing where no
+// tensor differs.
+std::optional<ToleranceFile> rounding_of(LoadedRuns& loaded, const Measured& measured, const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || !first->difference) return std::nullopt;
+  Alignment iteration = loaded.compared_reference();
+  std::erase_if(iteration.tensors, [&](const auto& item) { return item.first.iteration != first->id.iteration; });
+  if (iteration.tensors.empty()) return std::nullopt;
+  ToleranceFile closed_form = default_tolerances(iteration, loaded.reference.trace->compute_dtype);
+  const std::vector<TensorPair>& pairs = measured.matching.pairs;
+  widen_by_values(pairs, std::span(measured.differences).first(pairs.size()), closed_form);
+  return closed_form;
+}
+
+Evidence evidence_of(LoadedRuns& loaded, const CheckOptions& options) {
   Evidence evidence{loaded.compared_reference(), loaded.compared_candidate(), loaded.candidate.trace->mesh,
                     loaded.annotations.tied, loaded.is_rewritten()};
   evidence.reference_trace = &*loaded.reference.trace;
   evidence.candidate_trace = &*loaded.candidate.trace;
+  evidence.by_bits = options.bits;
+  evidence.rounding = loaded.rounding ? &*loaded.rounding : nullptr;
   return evidence;
 }
 
 // Returns for each finding the one that it follows from.
-std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& report) {
+std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, const CheckOptions& options, Report& report) {
   const Trace& trace = *loaded.candidate.trace;
   Alignment& candidate = loaded.compared_candidate();
   const ConfiguredOtherwise configured =
       compare_configurations(loaded.compared_reference(), *loaded.reference.trace, candidate, trace);
   report.explanation.configured = group_by_attribute(configured);
   report.runs.surroundings = compare_surroundings(*loaded.reference.trace, trace);
-  Evidence evidence = evidence_of(loaded);
+  Evidence evidence = evidence_of(loaded, options);
   evidence.configured = &configured;
   auto follows_from = add_root_causes(report, evidence);
   add_sources(report, candidate, trace);
@@ -344,10 +384,13 @@ std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, Report& repo
 }
 
 // Finds what differs by more than the closed form allows; nothing where that has none for the reference.
-std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measured& measured, const Report& report) {
+std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measured& measured,
+                                                 const CheckOptions& options, const Report& report) {
   const Alignment& reference = loaded.compared_reference();
   const auto& tensors = reference.tensors;
-  if (loaded.tolerance || report.verdict() != RunVerdict::kDifferent || tensors.empty()) return std::nullopt;
+  if (loaded.tolerance || options.bits || report.verdict() != RunVerdict::kDifferent || tensors.empty()) {
+    return std::nullopt;
+  }
   if (tensors.begin()->first.iteration != tensors.rbegin()->first.iteration) return std::nullopt;
   ToleranceFile closed_form = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   const std::vector<TensorPair>& pairs = measured.matching.pairs;
@@ -369,13 +412,14 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
   add_advice({.reference = loaded.reference,
               .candidate = loaded.candidate,
               .is_mapping_known = is_mapping_known(options, candidate),
-              .has_tolerances = loaded.tolerance.has_value(),
+              .has_tolerances = loaded.tolerance.has_value() || options.bits,
               .correspondence = options.correspondence,
               .axes = options.annotations.axes,
               .check = command_of(options),
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
-              .beyond = find_beyond_default(loaded, measured, report)},
+              .beyond = find_beyond_default(loaded, measured, options, report)},
              report);
+  for (std::string& note : notes_of_log_probs(measured.matching.pairs)) report.notes.push_back(std::move(note));
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);
   note_swapped(*loaded.reference.trace, candidate, report);
@@ -418,9 +462,10 @@ Checked check_with(const CheckOptions& given, const std::optional<std::string>& 
   // Differences and tolerances are not changed any more.
   Report report = judge(loaded, measured, options, team);
   // The verdicts of tensors, and their order, are not changed any more.
-  auto follows_from = explain(loaded, report);
+  if (options.bits) loaded.rounding = rounding_of(loaded, measured, report);
+  auto follows_from = explain(loaded, options, report);
   // The roots and their sentences are not changed any more.
-  if (told_scale != nullptr) *told_scale = told_loss_scale(report, evidence_of(loaded));
+  if (told_scale != nullptr) *told_scale = told_loss_scale(report, evidence_of(loaded, options));
   advise(loaded, measured, options, report);
   // The report is not changed any more.
   PageFacts page = page_facts(loaded, options, report);

@@ -20,6 +20,8 @@ struct CheckOptions {
   AnnotationSource reference_annotations;  // where these are others; no file: as the candidate's, if names are the same
   std::string correspondence;       // file, or the name of one that comes with ttrace; empty: both have the same names
   std::string tolerance;            // file, or empty
+  bool bits = false;                // equal bits are asked for, and nothing is tolerated
+  std::string sequences;            // which input holds the tokens by which rows are mapped; empty: batches are alike
   std::string tolerance_reference;  // what that was measured on, where `reference` is that run again; else empty
   std::string only;                 // pattern, or empty
   std::set<std::int32_t> iterations;  // to compare; none: all

@@ -131,6 +131,21 @@ void visit_compared(Options& options, Visit&& visit) {
   visit(Option{"--accept-overrides", "",
                "Take overrides of the tolerance file however much they allow, and what they excuse for proved"},
         options.accept_overrides);
+  visit(
+      Option{.names = "--bits",
+             .type = "",
+             .help = "Every logical tensor must have the reference's bits, as of a deterministic mode on other ranks; "
+                     "says by how many units in the last place the first one differs",
+             .in_localize = false},
+      options.bits);
+  visit(Option{.names = "--sequences",
+               .type = "TOKENS",
+               .help =
+                   "The two were given the same sequences in other batches: padded otherwise, packed, in other "
+                   "micro-batches or decoded with a cache; rows are held against each other by sequence and position, "
+                   "which the tokens tell: the name of the input that holds them, or auto",
+               .in_localize = false},
+        options.sequences);
   visit(option::kOnly, options.only);
   visit(Option{.names = "--iterations",
                .type = "LIST",

@@ -3,11 +3,14 @@
 import json
 import re
 import shlex
+import shutil
 
+import numpy
 import pytest
 from conftest import CHECK
 
 from models import changed, model
+from traces import Tensor, record_run
 
 # By what sets it, each option of `check` that decides what is found.
 OPTIONS = {
@@ -17,6 +20,8 @@ OPTIONS = {
     "--reference-set": ["--reference-annotations", "set.yaml", "--reference-set", "dim=0"],
     "--tolerance": [],
     "--accept-overrides": ["--accept-overrides"],
+    "--bits": ["--bits"],
+    "--sequences": ["--bits", "--sequences", "tokens"],
     "--only": ["--only", "layers.0.**"],
     "--iterations": ["--iterations", "0"],
     "--reference-iterations": ["--reference-iterations", "0", "--candidate-iterations", "0"],
@@ -33,13 +38,18 @@ def wrong():
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_the_command_that_a_check_prints_is_the_same_check(ttrace, reference, candidate, tmp_path, option):
-    candidate(wrong())
+    tokens = [Tensor("tokens", numpy.arange(4), kind="input")] if option == "--sequences" else []
+    if tokens:
+        shutil.rmtree(reference)
+        record_run(reference, [[*tokens, *model()]])
+    candidate([*tokens, *wrong()])
     (tmp_path / "set.yaml").write_text("parameters: {dim: 1}\nembedding:\n  output: {tp_dim: $dim}\n")
     check = list(CHECK)
     if option == "--set":
         (tmp_path / "b.yaml").write_text("parameters: {dim: 0}\n" + ANNOTATIONS_WITH_DIM)
         check[-1] = "b.yaml"
-    words = [*check, "-t", "t.yaml", *OPTIONS[option]]
+    tolerance = [] if "--bits" in OPTIONS[option] else ["-t", "t.yaml"]
+    words = [*check, *tolerance, *OPTIONS[option]]
     first = command_after(ttrace, words)
     assert set(OPTIONS[option]) <= set(shlex.split(first)), first
     assert command_after(ttrace, shlex.split(first)) == first

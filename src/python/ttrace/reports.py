@@ -70,6 +70,8 @@ class CheckOptions(TypedDict, total=False):
     correspondence: "str | os.PathLike[str]"
     tolerance: "str | os.PathLike[str]"
     accept_overrides: bool
+    bits: bool
+    sequences: str
     only: str
     iterations: Sequence[int]
     reference_iterations: Sequence[int]
