@@ -24,6 +24,7 @@ struct Situation {
   const AlignedTrace& reference;  // both as they were recorded
   const AlignedTrace& candidate;
   bool is_mapping_known = false;        // annotations, the program or its tensors say how the ranks hold these
+  bool is_saved = false;                // a side is no run, but what another program saved: no command makes it again
   bool has_tolerances = false;          // measured, or the default
   std::string correspondence;           // empty: both sides have the same names
   std::string axes;                     // that the check was told, as --axes has them; or empty

@@ -146,7 +146,7 @@ std::optional<Step> lacks_tolerances(const Report& report, const Situation& situ
   const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });
-  if (situation.has_tolerances || !only_values) return std::nullopt;
+  if (situation.has_tolerances || situation.is_saved || !only_values) return std::nullopt;
   const std::string estimate =
       fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
   std::string what = fmt::format(

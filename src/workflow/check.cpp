@@ -49,6 +49,7 @@
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
 #include "workflow/resumed.h"
+#include "workflow/saved.h"
 #include "workflow/surroundings.h"
 #include "workflow/translated.h"
 
@@ -69,6 +70,9 @@ void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector
         fmt::format("{}: iteration {}, recorded since gradients were zero before, is not compared: not all ranks of "
                     "both sides have it",
                     side, fmt::join(aligned.trace->left_out, ", ")));
+  }
+  for (const std::string& what : left_out_of(*aligned.trace)) {
+    notes.push_back(fmt::format("{}: left out, and not compared: {}", side, printable(what)));
   }
   if (aligned.trace->world_size == 1) return;
   for (const std::string& note : aligned.alignment.notes) notes.push_back(fmt::format("{}: {}", side, note));
@@ -115,11 +119,27 @@ struct LoadedRuns {
 
 // Everything equals itself.
 void require_two_runs(const Trace& reference, const Trace& candidate) {
-  if (reference.run_id != candidate.run_id) return;
+  std::error_code ignored;
+  const bool is_one_file = std::filesystem::equivalent(reference.directory, candidate.directory, ignored);
+  if (reference.run_id != candidate.run_id && !is_one_file) return;
   throw InputError(
       fmt::format("{}: holds the same run as the reference {} ({}), and every run equals itself; expected another run, "
                   "or --allow-same-run",
                   candidate.directory.string(), reference.directory.string(), reference.run_id));
+}
+
+// Of two saved things that hold one tensor each, the candidate's is taken for the reference's, whatever their names.
+void name_alike(const Trace& reference, Trace& candidate, std::vector<std::string>& notes) {
+  const auto has_one = [](const Trace& trace) {
+    return is_imported(trace) && trace.ranks.size() == 1 && trace.ranks[0].entries.size() == 1;
+  };
+  if (!has_one(reference) || !has_one(candidate)) return;
+  const TensorId &trusted = reference.ranks[0].entries[0].id, of_candidate = candidate.ranks[0].entries[0].id;
+  if (trusted == of_candidate) return;
+  notes.push_back(
+      fmt::format("one tensor on either side, and so the candidate's {} is compared with the reference's {}",
+                  to_string(of_candidate), to_string(trusted)));
+  candidate.ranks[0].entries[0].id = trusted;
 }
 
 // Leaves out the iterations that one side recorded beyond those that it was asked for, and the other did not.
@@ -147,8 +167,8 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     const std::filesystem::path file = options.tolerance;
     tolerance = std::async(std::launch::async | std::launch::deferred, read_tolerances, file);
   }
-  Trace reference = read_trace(options.reference, team, options.threads);
-  Trace candidate = read_trace(options.candidate, team, options.threads);
+  ReadPair read = read_pair(options.reference, options.candidate, {options.python, options.threads}, team);
+  Trace reference = std::move(read.reference.trace), candidate = std::move(read.candidate.trace);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
   loaded.annotations = load_annotations(options.annotations, candidate);
@@ -166,6 +186,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
+  if (options.correspondence.empty()) name_alike(reference, candidate, loaded.notes);
   if (!options.reference_iterations.empty()) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
   }
@@ -244,7 +265,7 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
 LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   LoadedRuns loaded = read_and_align(options, loss_scale, team);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
-  loaded.notes = collect_notes(loaded, options.annotations.settings);
+  for (std::string& note : collect_notes(loaded, options.annotations.settings)) loaded.notes.push_back(std::move(note));
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
@@ -360,6 +381,7 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
   add_advice({.reference = loaded.reference,
               .candidate = loaded.candidate,
               .is_mapping_known = is_mapping_known(options, candidate),
+              .is_saved = is_imported(*loaded.reference.trace) || is_imported(candidate),
               .has_tolerances = loaded.tolerance.has_value(),
               .correspondence = options.correspondence,
               .axes = options.annotations.axes,

@@ -15,7 +15,8 @@
 namespace ttrace {
 
 struct CheckOptions {
-  std::string reference, candidate;  // directories of traces
+  std::string reference, candidate;  // traces, or what other programs saved (workflow/saved.h)
+  std::string python;                // that reads the latter; empty: python3
   AnnotationSource annotations;
   AnnotationSource reference_annotations;  // where these are others; no file: as the candidate's, if names are the same
   std::string correspondence;       // file, or the name of one that comes with ttrace; empty: both have the same names

@@ -87,6 +87,8 @@ inline constexpr Option kCorrespondence = {
     .in_localize = false,
     .help_in_localize = "Not possible: a second run gives values by name, and other programs have others"};
 inline constexpr Option kOnly = {"--only", "PATTERN", "Only tensors whose name matches this glob or dotted suffix"};
+inline constexpr Option kPython = {"--python", "PYTHON",
+                                   "The Python that reads what is no trace, with the packages of its format [python3]"};
 inline constexpr Option kThreads = {
     .names = "--threads", .type = "N", .help = "Number of threads [one a core]", .number = Number::kThreads};
 inline constexpr Option kJson = {"--json", "FILE",
@@ -163,6 +165,9 @@ void visit_strictness(Options& options, Visit&& visit) {
         options.checksums);
   visit(Option{"--allow-same-run", "", "The candidate may be the reference itself"}, options.allow_same_run);
   visit(option::kThreads, options.threads);
+  Option python = option::kPython;
+  python.in_localize = false;
+  visit(python, options.python);
 }
 
 template <OptionsOf<CheckOptions> Options, class Visit>

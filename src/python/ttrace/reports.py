@@ -78,6 +78,7 @@ class CheckOptions(TypedDict, total=False):
     checksums: bool
     allow_same_run: bool
     threads: int
+    python: "str | os.PathLike[str]"
     pictures: bool  # of `Report.to_html`
 
 

@@ -85,6 +85,9 @@ class TraceWriter:
         self.left_out[what] += count
         self.first_left_out.setdefault(what, one_line(name))
 
+    def describe_left_out(self) -> list[str]:
+        return [f"{count} {what}, such as {self.first_left_out[what]}" for what, count in self.left_out.items()]
+
     def record(self, rank: int, tensor_id: TensorId, tensor: Any, where: str, *, module_class: str = "") -> bool:
         """False, and said in the trace, where a trace cannot hold such a tensor. Raises Refused."""
         try:
@@ -152,6 +155,7 @@ class TraceWriter:
         imported = {
             "format": self._options.format,
             "sources": [recordable(str(path)) for path in self._options.sources],
+            "left_out": self.describe_left_out(),
         }
         provenance = {
             "imported": imported,
