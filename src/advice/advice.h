@@ -31,6 +31,8 @@ struct Situation {
   std::string check;                    // the command that makes this check again
   std::optional<std::string> localize;  // the command of its second run; none: that would be of another check
   std::optional<BeyondDefault> beyond = std::nullopt;  // where there are no tolerances, and the closed form has some
+  // The command of the check that allows for rounding to a narrower dtype; none: nothing looks like that, or it is allowed.
+  std::optional<std::string> rounded_check = std::nullopt;
 };
 
 // Fills `report.advice` by the judged and explained report. Where ranks are missing, unfinished or there twice, that is

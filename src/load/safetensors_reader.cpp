@@ -44,8 +44,7 @@ std::vector<fs::path> files_of(const WeightMap& index, const fs::path& path) {
   std::vector<fs::path> files;
   for (const std::string& name : names) {
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
-      throw InputError(
-          fmt::format("{}: names the file '{}'; expected one beside it", path.string(), printable(name)));
+      throw InputError(fmt::format("{}: names the file '{}'; expected one beside it", path.string(), printable(name)));
     }
     files.push_back(path.parent_path() / name);
   }
@@ -65,8 +64,7 @@ void require_complete(const WeightMap& index, const std::vector<Entry>& entries,
   for (const Entry& entry : entries) held.insert(entry.id.name.get());
   for (const auto& [tensor, file] : index) {
     if (held.contains(tensor)) continue;
-    throw InputError(
-        fmt::format("{}: '{}' is not in the file that it names", path.string(), printable(tensor)));
+    throw InputError(fmt::format("{}: '{}' is not in the file that it names", path.string(), printable(tensor)));
   }
 }
 

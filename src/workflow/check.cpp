@@ -49,6 +49,7 @@
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
 #include "workflow/resumed.h"
+#include "workflow/rounding.h"
 #include "workflow/saved.h"
 #include "workflow/surroundings.h"
 #include "workflow/translated.h"
@@ -267,6 +268,9 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   for (std::string& note : collect_notes(loaded, options.annotations.settings)) loaded.notes.push_back(std::move(note));
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
+  if (!options.rounded_to.empty()) {
+    loaded.notes.push_back(round_reference(reference, candidate, options.rounded_to, options.threads));
+  }
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
@@ -374,6 +378,16 @@ std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measu
   return beyond;
 }
 
+// Returns the command of the check that allows for the rounding that was found; nothing where none was, or it is allowed.
+std::optional<std::string> check_of_rounding(LoadedRuns& loaded, const CheckOptions& options, const Report& report) {
+  if (!options.rounded_to.empty()) return std::nullopt;
+  const auto dtype = told_rounding(report, loaded.compared_reference(), loaded.compared_candidate());
+  if (!dtype) return std::nullopt;
+  CheckOptions rounded = options;
+  rounded.rounded_to = *dtype;
+  return command_of(rounded);
+}
+
 // Says what to do next, and what people should know of the runs.
 void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Report& report) {
   const Trace& candidate = *loaded.candidate.trace;
@@ -387,7 +401,8 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
               .axes = options.annotations.axes,
               .check = command_of(options),
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
-              .beyond = find_beyond_default(loaded, measured, report)},
+              .beyond = find_beyond_default(loaded, measured, report),
+              .rounded_check = check_of_rounding(loaded, options, report)},
              report);
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);

@@ -22,6 +22,7 @@ struct CheckOptions {
   std::string correspondence;       // file, or the name of one that comes with ttrace; empty: both have the same names
   std::string tolerance;            // file, or empty
   std::string tolerance_reference;  // what that was measured on, where `reference` is that run again; else empty
+  std::string rounded_to;           // dtype that the candidate's tensors were rounded to, or empty
   std::string only;                 // pattern, or empty
   std::set<std::int32_t> iterations;  // to compare; none: all
   // Of each side, where the candidate counts others than the reference: both, or none.

@@ -50,6 +50,7 @@ std::vector<std::string> tolerances();       // what is no file
 std::vector<std::string> kinds();            // of tensors
 std::vector<std::string> recorded_kinds();   // that `collect --kinds` knows
 std::vector<std::string> estimators();
+std::vector<std::string> roundings();  // dtypes that a checkpoint is converted to
 }  // namespace choices
 
 // The options that several commands have.
@@ -133,6 +134,15 @@ void visit_compared(Options& options, Visit&& visit) {
   visit(Option{"--accept-overrides", "",
                "Take overrides of the tolerance file however much they allow, and what they excuse for proved"},
         options.accept_overrides);
+  visit(Option{.names = "--rounded-to",
+               .type = "DTYPE",
+               .help =
+                   "The candidate's tensors of this dtype are the reference's rounded to it, as in a converted "
+                   "checkpoint (bf16, fp16, ...): compare them with that, so that only what differs beyond it is seen",
+               .choices = choices::roundings,
+               .only_choices = false,
+               .in_localize = false},
+        options.rounded_to);
   visit(option::kOnly, options.only);
   visit(Option{.names = "--iterations",
                .type = "LIST",

@@ -51,7 +51,8 @@ Source source_of(const std::string& text) {
 std::string text_of(const Source& source) { return source.key.empty() ? source.path : source.path + "::" + source.key; }
 
 bool is_tensor_file(const std::string& name) {
-  return std::any_of(kSuffixes.begin(), kSuffixes.end(), [&](std::string_view suffix) { return name.ends_with(suffix); });
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 // Returns the format by one file of a folder, or of folders in it; empty where it says nothing.
@@ -140,9 +141,9 @@ std::vector<std::string> import_command(const Source& source, const std::string&
   while (last.ends_with('\n')) last.pop_back();
   last = last.substr(last.rfind('\n') + 1);
   if (result.exit_code == kExitCouldNotLook && last.starts_with(kError)) throw InputError(last.substr(kError.size()));
-  throw InputError(fmt::format(
-      "{}: {}, which reads it, {}{}; expected a Python with the packages of its format, or --python PYTHON",
-      source.path, python.empty() ? "python3" : python, result.failure, last.empty() ? "" : ": " + last));
+  throw InputError(
+      fmt::format("{}: {}, which reads it, {}{}; expected a Python with the packages of its format, or --python PYTHON",
+                  source.path, python.empty() ? "python3" : python, result.failure, last.empty() ? "" : ": " + last));
 }
 
 // Imports all of them side by side, as a Python takes a second to start where it needs torch.
@@ -181,9 +182,10 @@ std::string format_of(const std::string& text) {
   if (fs::is_directory(source.path, ignored)) return format_of_folder(source.path);
   if (!fs::is_regular_file(source.path, ignored)) return "";
   if (is_tensor_file(source.path)) return kCheckpoint;
-  throw InputError(fmt::format("{}: a file that is not known; expected the directory of a trace, or of what others "
-                               "saved, or a file with a name in .safetensors, .npz, .npy, .pt, .pth, .bin or .ckpt",
-                               source.path));
+  throw InputError(
+      fmt::format("{}: a file that is not known; expected the directory of a trace, or of what others "
+                  "saved, or a file with a name in .safetensors, .npz, .npy, .pt, .pth, .bin or .ckpt",
+                  source.path));
 }
 
 bool is_native(const Source& source, const std::string& format) {
@@ -246,8 +248,9 @@ ReadPair read_pair(const std::string& reference, const std::string& candidate, c
     if (const std::string format = format_of(source); !format.empty()) saved.emplace_back(source_of(source), format);
   }
   if (!saved.empty() && team.size() > 1) {
-    throw InputError(fmt::format("{}: is no trace, and read by one process; expected `ttrace import` first, or no mpirun",
-                                 saved.front().first.path));
+    throw InputError(
+        fmt::format("{}: is no trace, and read by one process; expected `ttrace import` first, or no mpirun",
+                    saved.front().first.path));
   }
   ReadPair pair;
   std::vector<ReadRun*> open;

@@ -17,6 +17,7 @@ OPTIONS = {
     "--reference-set": ["--reference-annotations", "set.yaml", "--reference-set", "dim=0"],
     "--tolerance": [],
     "--accept-overrides": ["--accept-overrides"],
+    "--rounded-to": ["--rounded-to", "bf16"],
     "--only": ["--only", "layers.0.**"],
     "--iterations": ["--iterations", "0"],
     "--reference-iterations": ["--reference-iterations", "0", "--candidate-iterations", "0"],

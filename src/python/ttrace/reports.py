@@ -70,6 +70,7 @@ class CheckOptions(TypedDict, total=False):
     correspondence: "str | os.PathLike[str]"
     tolerance: "str | os.PathLike[str]"
     accept_overrides: bool
+    rounded_to: str
     only: str
     iterations: Sequence[int]
     reference_iterations: Sequence[int]
