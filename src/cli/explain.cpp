@@ -22,10 +22,15 @@ struct ExplainOptions {
 
 int run(const ExplainOptions& options) {
   Trace trace = read_run_as_it_is(options.candidate, {options.python});
-  const Annotations annotations = load_annotations(options.annotations, trace);
+  AnnotationSource source = options.annotations;
+  Correspondence rules;
+  if (!options.correspondence.empty()) {
+    rules = load_correspondence(options.correspondence, source.settings, {options.reference, options.candidate});
+  }
+  const Annotations annotations = load_annotations(source, trace);
   if (!options.correspondence.empty()) {
     auto trusted = read_reference(options.reference, Annotations{}, options.python);
-    TranslatedRun run = align_by_correspondence(options.correspondence, *trusted, std::move(trace), annotations);
+    TranslatedRun run = align_by_correspondence(rules, *trusted, std::move(trace), annotations);
     trusted->alignment = std::move(run.translation.reference);
     const AlignedTrace translated{std::move(run.candidate.trace), std::move(run.translation.candidate)};
     const std::vector<ExplainedSide> sides = {{"reference", *trusted},

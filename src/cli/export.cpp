@@ -25,10 +25,15 @@ struct ExportOptions {
 // Returns the tensors; with a correspondence, those that have a counterpart in the reference, as that has them.
 AlignedTrace exported(const ExportOptions& options) {
   Trace trace = read_run_as_it_is(options.trace, {options.python});
-  const Annotations annotations = load_annotations(options.annotations, trace);
+  AnnotationSource source = options.annotations;
+  Correspondence rules;
+  if (!options.correspondence.empty()) {
+    rules = load_correspondence(options.correspondence, source.settings, {options.reference, options.trace});
+  }
+  const Annotations annotations = load_annotations(source, trace);
   if (options.correspondence.empty()) return align_trace(std::move(trace), annotations);
   const auto reference = read_reference(options.reference, Annotations{}, options.python);
-  TranslatedRun run = align_by_correspondence(options.correspondence, *reference, std::move(trace), annotations);
+  TranslatedRun run = align_by_correspondence(rules, *reference, std::move(trace), annotations);
   Alignment& tensors = run.translation.candidate;
   std::erase_if(tensors.tensors,
                 [&](const auto& item) { return !run.translation.reference.tensors.contains(item.first); });

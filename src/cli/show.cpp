@@ -20,14 +20,19 @@ struct ShowArguments {
 
 int run(const ShowArguments& arguments) {
   Trace trace = read_run_as_it_is(arguments.candidate, {arguments.python});
-  const Annotations annotations = load_annotations(arguments.annotations, trace);
   const bool same_program = arguments.correspondence.empty();  // else the annotations are of the candidate's names
+  AnnotationSource source = arguments.annotations;
+  Correspondence rules;
+  if (!same_program) {
+    rules = load_correspondence(arguments.correspondence, source.settings, {arguments.reference, arguments.candidate});
+  }
+  const Annotations annotations = load_annotations(source, trace);
   auto reference = read_reference(arguments.reference, same_program ? annotations : Annotations{}, arguments.python);
   AlignedTrace candidate;
   if (same_program) {
     candidate = align_trace(std::move(trace), annotations, layout_of(reference));
   } else {
-    TranslatedRun run = align_by_correspondence(arguments.correspondence, *reference, std::move(trace), annotations);
+    TranslatedRun run = align_by_correspondence(rules, *reference, std::move(trace), annotations);
     reference->alignment = std::move(run.translation.reference);
     candidate = {std::move(run.candidate.trace), std::move(run.translation.candidate)};
   }

@@ -22,10 +22,10 @@ constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // as the library of sa
 constexpr int kDeepest = 64;                             // of `__metadata__`, and what others put into a config.json
 
 constexpr std::pair<std::string_view, Dtype> kDtypes[] = {
-    {"F64", Dtype::kFloat64}, {"F32", Dtype::kFloat32},         {"F16", Dtype::kFloat16},
+    {"F64", Dtype::kFloat64},   {"F32", Dtype::kFloat32},        {"F16", Dtype::kFloat16},
     {"BF16", Dtype::kBFloat16}, {"F8_E4M3", Dtype::kFloat8E4M3}, {"F8_E5M2", Dtype::kFloat8E5M2},
-    {"I64", Dtype::kInt64},   {"I32", Dtype::kInt32},           {"I16", Dtype::kInt16},
-    {"I8", Dtype::kInt8},     {"U8", Dtype::kUInt8},            {"BOOL", Dtype::kBool}};
+    {"I64", Dtype::kInt64},     {"I32", Dtype::kInt32},          {"I16", Dtype::kInt16},
+    {"I8", Dtype::kInt8},       {"U8", Dtype::kUInt8},           {"BOOL", Dtype::kBool}};
 
 [[noreturn]] void refuse(const std::string& where, std::string_view what) {
   throw InputError(fmt::format("{}: {}; expected a whole file of safetensors", where, what));
@@ -126,6 +126,10 @@ std::map<std::string, std::int64_t> parse_model_sizes(std::string_view json) {
   for (const auto& [key, value] : config->items()) {
     if (value.is_number_integer()) sizes[key] = value.get<std::int64_t>();
   }
+  const auto heads = sizes.find("num_attention_heads"), hidden = sizes.find("hidden_size");
+  if (heads == sizes.end() || heads->second <= 0) return sizes;
+  sizes.try_emplace("num_key_value_heads", heads->second);
+  if (hidden != sizes.end()) sizes.try_emplace("head_dim", hidden->second / heads->second);
   return sizes;
 }
 

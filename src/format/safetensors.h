@@ -33,7 +33,8 @@ std::vector<SafetensorsTensor> parse_safetensors(std::string_view file, const st
 // Returns which file of an index has which tensor. Throws InputError.
 std::map<std::string, std::string> parse_weight_map(std::string_view json, const std::string& where);
 
-// Returns the whole numbers of a model's config.json by their keys; none where it is no JSON object.
+// Returns the whole numbers of a model's config.json by their keys; none where it is no JSON object. Of those that may be
+// left out `num_key_value_heads` and `head_dim` are what Hugging Face makes of the others.
 std::map<std::string, std::int64_t> parse_model_sizes(std::string_view json);
 
 }  // namespace ttrace

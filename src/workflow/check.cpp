@@ -172,7 +172,13 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   Trace reference = std::move(read.reference.trace), candidate = std::move(read.candidate.trace);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
-  loaded.annotations = load_annotations(options.annotations, candidate);
+  AnnotationSource source = options.annotations;
+  std::optional<Correspondence> correspondence;
+  if (!options.correspondence.empty()) {
+    correspondence =
+        load_correspondence(options.correspondence, source.settings, {options.reference, options.candidate});
+  }
+  loaded.annotations = load_annotations(source, candidate);
   if (loss_scale) loaded.annotations.loss_scale = Factor{{*loss_scale}, {}, {}};
   if (is_default && options.strict) {
     throw InputError(
@@ -201,13 +207,13 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);
   // The candidate is measured against the reference's number of layers, not against its own.
-  if (options.correspondence.empty()) {
+  if (!correspondence) {
     loaded.candidate =
         align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment), options.threads);
     return loaded;
   }
   TranslatedRun run =
-      align_by_correspondence(options.correspondence, loaded.reference, std::move(candidate), loaded.annotations);
+      align_by_correspondence(*correspondence, loaded.reference, std::move(candidate), loaded.annotations);
   loaded.candidate = std::move(run.candidate);
   loaded.translation = std::move(run.translation);
   return loaded;
