@@ -103,24 +103,24 @@ class OddLayers {
     const Names& names = match.names[0];
     std::ptrdiff_t count = 0;
     for (auto a = names.begin(); a != names.end(); ++a) {
-      count += std::count_if(a, names.end(), [&](const std::string& b) {
-        return tensors_[0].at(b)->order < tensors_[0].at(*a)->order;
-      });
+      count += std::count_if(
+          a, names.end(), [&](const std::string& b) { return tensors_[0].at(b)->order < tensors_[0].at(*a)->order; });
     }
     return count;
   }
 
   // Settles fused parameters whose parts come in several orders.
   void settle_orders() {
-    for_each_group([](const Names& names) { return in_alphabet(names_without_numbers(names)); },
-                   [&](const std::vector<std::size_t>& members) {
-                     std::map<std::pair<Names, Names>, std::vector<std::size_t>> orders;
-                     for (const std::size_t i : members) {
-                       const ParameterMatch& match = matches_.matches[i];
-                       orders[{names_without_numbers(match.names[0]), names_without_numbers(match.names[1])}].push_back(i);
-                     }
-                     if (orders.size() > 1) settle_order(orders, members.size());
-                   });
+    for_each_group(
+        [](const Names& names) { return in_alphabet(names_without_numbers(names)); },
+        [&](const std::vector<std::size_t>& members) {
+          std::map<std::pair<Names, Names>, std::vector<std::size_t>> orders;
+          for (const std::size_t i : members) {
+            const ParameterMatch& match = matches_.matches[i];
+            orders[{names_without_numbers(match.names[0]), names_without_numbers(match.names[1])}].push_back(i);
+          }
+          if (orders.size() > 1) settle_order(orders, members.size());
+        });
   }
 
   void settle_order(const std::map<std::pair<Names, Names>, std::vector<std::size_t>>& orders, std::size_t all) {
@@ -130,9 +130,8 @@ class OddLayers {
     const auto most = std::max_element(orders.begin(), orders.end(), [&](const auto& a, const auto& b) {
       return weight(a.second) < weight(b.second);
     });
-    const auto ties = std::count_if(orders.begin(), orders.end(), [&](const auto& order) {
-      return weight(order.second) == weight(most->second);
-    });
+    const auto ties = std::count_if(orders.begin(), orders.end(),
+                                    [&](const auto& order) { return weight(order.second) == weight(most->second); });
     if (ties > 1) {
       for (const auto& [order, layers] : orders) {
         for (const std::size_t i : layers) drop(i, all);
@@ -249,7 +248,9 @@ class OddLayers {
 
   // Returns what most of the layers say of each number of the candidate's names.
   LayerNumbering numbering_of(const std::vector<std::size_t>& members) const {
-    const auto numbers = [&](std::size_t i, std::size_t side) { return layer_numbers(matches_.matches[i].names[side][0]); };
+    const auto numbers = [&](std::size_t i, std::size_t side) {
+      return layer_numbers(matches_.matches[i].names[side][0]);
+    };
     LayerNumbering numbering;
     const std::size_t places = numbers(members.front(), 0).size();
     for (std::size_t n = 0; n < numbers(members.front(), 1).size(); ++n) {
@@ -262,9 +263,9 @@ class OddLayers {
       const auto rank = [&](const auto& vote) {  // of equal ones the number in its place, and the same
         return std::tuple(vote.second, vote.first.place == n, vote.first.offset == 0);
       };
-      numbering.relations.push_back(
-          std::max_element(votes.begin(), votes.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); })
-              ->first);
+      numbering.relations.push_back(std::max_element(votes.begin(), votes.end(), [&](const auto& a, const auto& b) {
+                                      return rank(a) < rank(b);
+                                    })->first);
     }
     numbering.layers = static_cast<std::size_t>(std::count_if(members.begin(), members.end(), [&](std::size_t i) {
       const ParameterMatch& match = matches_.matches[i];

@@ -70,7 +70,7 @@ int run(const CheckArguments& arguments, Team& team) {
 void add_check(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<CheckArguments>();
   CheckOptions& options = arguments->check;
-  CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace, or a checkpoint, with the reference's");
+  CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
   check
       ->add_option("PAIR", arguments->pair,
                    "The reference and the candidate, where --reference and --candidate do not say them: traces, "

@@ -56,7 +56,8 @@ bool overflow(const Values& values, const Values& rounded) {
 
 bool are_rounded(const Values& reference, const Values& candidate, Dtype dtype, Rounding rounding) {
   const Values rounded = rounded_values(reference, dtype, rounding);
-  return !overflow(reference, rounded) && std::equal(rounded.begin(), rounded.end(), candidate.begin(),
+  return !overflow(reference, rounded) &&
+         std::equal(rounded.begin(), rounded.end(), candidate.begin(),
                     [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); });
 }
 

@@ -50,9 +50,10 @@ std::string round_reference(Alignment& reference, const Alignment& candidate, co
     if (other != nullptr && other->dtype == dtype && is_narrower(tensor, *other)) pairs.emplace_back(&tensor, other);
   }
   if (pairs.empty()) {
-    throw InputError(fmt::format(
-        "--rounded-to {}: no tensor of the candidate is {} where the reference's is wider; expected one, or no such option", word,
-        name_of(dtype)));
+    throw InputError(
+        fmt::format("--rounded-to {}: no tensor of the candidate is {} where the reference's is wider; expected one, "
+                    "or no such option",
+                    word, name_of(dtype)));
   }
   parallel_for(pairs.size(), threads, [&](std::size_t i) {
     const auto& [tensor, other] = pairs[i];
@@ -62,8 +63,7 @@ std::string round_reference(Alignment& reference, const Alignment& candidate, co
                      name_of(dtype), to_string(pairs.front().second->id));
 }
 
-std::optional<std::string> told_rounding(const Report& report, const Alignment& reference,
-                                         const Alignment& candidate) {
+std::optional<std::string> told_rounding(const Report& report, const Alignment& reference, const Alignment& candidate) {
   for (const RootCause& root : report.explanation.roots) {
     if (root.diagnosis != Cause::kCoarserPrecision) continue;
     const TensorId& id = report.findings[root.finding].id;

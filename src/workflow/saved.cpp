@@ -220,7 +220,6 @@ std::string describe(const std::string& format) {
 }
 
 void declare_partial(ReadRun& run) {
-  if (run.format.empty()) return;
   for (RankTrace& rank : run.trace.ranks) {
     NotSeen statement;
     statement.reason = describe(run.format);
@@ -257,6 +256,7 @@ ReadPair read_pair(const std::string& reference, const std::string& candidate, c
   for (auto& [source, run] : {std::pair(&reference, &pair.reference), std::pair(&candidate, &pair.candidate)}) {
     if (format_of(*source).empty()) {
       run->trace = read_trace(*source, team, options.threads);
+      if (const auto imported = parse_imported(run->trace.provenance.text)) run->format = imported->format;
     } else {
       open.push_back(run);
     }
@@ -264,8 +264,7 @@ ReadPair read_pair(const std::string& reference, const std::string& candidate, c
   std::vector<ReadRun> read = read_saved(saved, options);
   for (std::size_t i = 0; i < open.size(); ++i) *open[i] = std::move(read[i]);
   if (pair.reference.format != pair.candidate.format) {
-    declare_partial(pair.reference);
-    declare_partial(pair.candidate);
+    for (ReadRun* run : open) declare_partial(*run);
   }
   return pair;
 }

@@ -21,7 +21,7 @@ struct SavedOptions {
 
 struct ReadRun {
   Trace trace;
-  std::string format;  // "checkpoint", "msprobe", ...; empty: a trace
+  std::string format;  // of what it was made of, now or by `ttrace import`: "checkpoint", ...; empty: it was recorded
 };
 
 // Reads one of them. Throws InputError.
