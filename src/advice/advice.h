@@ -24,7 +24,6 @@ struct Situation {
   const AlignedTrace& reference;  // both as they were recorded
   const AlignedTrace& candidate;
   bool is_mapping_known = false;        // annotations, the program or its tensors say how the ranks hold these
-  bool is_saved = false;                // a side is no run, but what another program saved: no command makes it again
   bool has_tolerances = false;          // measured, or the default
   std::string correspondence;           // empty: both sides have the same names
   std::string axes;                     // that the check was told, as --axes has them; or empty
@@ -33,6 +32,7 @@ struct Situation {
   std::optional<BeyondDefault> beyond = std::nullopt;  // where there are no tolerances, and the closed form has some
   // The command of the check that allows for rounding to a narrower dtype; none: nothing looks like that, or it is allowed.
   std::optional<std::string> rounded_check = std::nullopt;
+  bool is_saved = false;  // a side is no run, but what another program saved: no command makes it again
 };
 
 // Fills `report.advice` by the judged and explained report. Where ranks are missing, unfinished or there twice, that is

@@ -333,8 +333,8 @@ std::string describe_format(const Suspect& suspect, const Format& narrowest) {
 std::optional<Diagnosis> rounded_to_own_dtype(const LogicalTensor& reference, const LogicalTensor& candidate) {
   if (!is_narrower(reference, candidate)) return std::nullopt;
   for (const auto& [rounding, how] :
-       {std::pair(Rounding::kNearest, "rounded to {}, every element"),
-        std::pair(Rounding::kTowardZero, "cut off to {}, every element: rounded toward zero, not to nearest")}) {
+       {std::pair(RoundingMode::kNearest, "rounded to {}, every element"),
+        std::pair(RoundingMode::kTowardZero, "cut off to {}, every element: rounded toward zero, not to nearest")}) {
     if (!is_rounded(reference, candidate, rounding)) continue;
     return Diagnosis{Cause::kCoarserPrecision, 0, fmt::format(fmt::runtime(how), name_of(candidate.dtype))};
   }

@@ -36,10 +36,10 @@ void step_toward_zero(std::byte* number, std::int64_t size) {
   }
 }
 
-Values rounded_values(const Values& values, Dtype dtype, Rounding rounding) {
+Values rounded_values(const Values& values, Dtype dtype, RoundingMode rounding) {
   std::vector<std::byte> bytes = narrowed(values, dtype);
   Values rounded = widened(bytes, dtype);
-  if (rounding == Rounding::kNearest) return rounded;
+  if (rounding == RoundingMode::kNearest) return rounded;
   const std::int64_t size = size_of(dtype);
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::abs(rounded[i]) > std::abs(values[i])) {
@@ -54,7 +54,7 @@ bool overflow(const Values& values, const Values& rounded) {
                      [](double value, double narrow) { return std::isfinite(narrow) || !std::isfinite(value); });
 }
 
-bool are_rounded(const Values& reference, const Values& candidate, Dtype dtype, Rounding rounding) {
+bool are_rounded(const Values& reference, const Values& candidate, Dtype dtype, RoundingMode rounding) {
   const Values rounded = rounded_values(reference, dtype, rounding);
   return !overflow(reference, rounded) &&
          std::equal(rounded.begin(), rounded.end(), candidate.begin(),
@@ -77,7 +77,7 @@ bool is_narrower(const LogicalTensor& reference, const LogicalTensor& candidate)
          epsilon_of(candidate.dtype) > epsilon_of(reference.dtype);
 }
 
-bool is_rounded(const LogicalTensor& reference, const LogicalTensor& candidate, Rounding rounding) {
+bool is_rounded(const LogicalTensor& reference, const LogicalTensor& candidate, RoundingMode rounding) {
   return for_each_part(reference.shape, [&](const Box& part) {
     return are_rounded(values_of(region_of(reference, part)), values_of(region_of(candidate, part)), candidate.dtype,
                        rounding);

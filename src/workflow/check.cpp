@@ -401,14 +401,14 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
   add_advice({.reference = loaded.reference,
               .candidate = loaded.candidate,
               .is_mapping_known = is_mapping_known(options, candidate),
-              .is_saved = is_imported(*loaded.reference.trace) || is_imported(candidate),
               .has_tolerances = loaded.tolerance.has_value(),
               .correspondence = options.correspondence,
               .axes = options.annotations.axes,
               .check = command_of(options),
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
               .beyond = find_beyond_default(loaded, measured, report),
-              .rounded_check = check_of_rounding(loaded, options, report)},
+              .rounded_check = check_of_rounding(loaded, options, report),
+              .is_saved = is_imported(*loaded.reference.trace) || is_imported(candidate)},
              report);
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);

@@ -29,7 +29,7 @@ Dtype dtype_of(const std::string& word) {
 // A candidate of one piece that is the reference rounded is what that rounding gives: nothing needs to be made.
 // What is too large for the dtype is compared as it is.
 LogicalTensor rounded_as(const LogicalTensor& reference, const LogicalTensor& candidate) {
-  if (candidate.pieces().size() != 1 || !is_rounded(reference, candidate, Rounding::kNearest)) {
+  if (candidate.pieces().size() != 1 || !is_rounded(reference, candidate, RoundingMode::kNearest)) {
     return rounded_to(reference, candidate.dtype).value_or(reference);
   }
   LogicalTensor rounded = reference;

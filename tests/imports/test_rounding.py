@@ -62,6 +62,7 @@ def test_the_one_wrong_tensor_of_a_conversion_is_found_beyond_rounding(ttrace, m
     text = checked(ttrace, weights(), converted, "--rounded-to", "bf16", code=1)
     assert text.startswith("different\nfirst wrong tensor: layers.1.k_proj.weight param, iteration 0\n")
     assert f"cause: layers.1.k_proj.weight, param: {what}" in text and "14 compared: 13 pass, 1 fail" in text
+    assert " --rounded-to bf16 --html report.html\n" in text
     # Without the option it stands beside the sentence about the others.
     text = checked(ttrace, weights(), converted, code=1)
     assert "rounded to bfloat16, every element; the same in 11 more" in text

@@ -32,10 +32,11 @@ class NotSame(AssertionError):
 
 def compare(reference: Any, candidate: Any, **options: "Unpack[CheckOptions]") -> Report:
     """Holds the candidate against the reference, and returns the report where they are the same; raises NotSame, whose
-    text is the report, where they are not. Either is a dict of arrays (a state dict, NumPy's, PyTorch's or JAX's arrays,
+    text is the report, where they are not. Either is a dict of arrays (a state dict, NumPy's, PyTorch's or JAX's,
     nested or not), an array, a `Trace`, or the path of what `ttrace check` takes: a trace, a checkpoint (safetensors, a
-    folder of Hugging Face, DCP, .pt), .npz, .npy, a dump. Options are those of `check`: without `tolerance` all bits must
-    be equal. Two arrays, or files of one, are compared whatever their names. Raises InputError where it could not look.
+    folder of Hugging Face, DCP, .pt), .npz, .npy, a dump. Options are those of `check`: without `tolerance` all bits
+    must be equal. Two arrays, or files of one, are compared whatever their names. Raises InputError where it could not
+    look.
 
     >>> import numpy
     >>> ttrace.compare({"w": numpy.ones(3)}, {"w": numpy.ones(3)}).counts.passed
@@ -113,9 +114,7 @@ def _write(arrays: dict[str, Any], directory: pathlib.Path, side: str, *, holds_
         for name, array in arrays.items():
             where = f"{side}: {name}"
             owner, view = _view_of(array)
-            tensor_id = library.TensorId(
-                0, library.NO_MICROBATCH, 0, library.Pass.FORWARD, library.Kind.PARAM, name
-            )
+            tensor_id = library.TensorId(0, library.NO_MICROBATCH, 0, library.Pass.FORWARD, library.Kind.PARAM, name)
             recorder.record(tensor_id, view)
             del owner  # lived until now
         recorder.close(complete=True)

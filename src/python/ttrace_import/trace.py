@@ -70,8 +70,12 @@ class TraceWriter:
         except OSError as error:
             where = one_line(str(self._options.output))
             raise Refused(f"{where}: {error.strerror}; expected a place to write") from None
-        for rank in range(self._world_size):  # all: a rank without tensors is there, too
-            self._open(rank)
+        try:
+            for rank in range(self._world_size):  # all: a rank without tensors is there, too
+                self._open(rank)
+        except BaseException:  # a signal, too: nobody calls `__exit__` yet
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
