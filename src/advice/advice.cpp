@@ -16,7 +16,7 @@ using Case = std::optional<Step> (*)(const Report&, const Situation&);
 // look is the next command where no lack names one.
 constexpr std::array<Case, 4> kLacks = {lacks_correspondence, lacks_annotations, lacks_order_of_microbatches,
                                         lacks_tolerances};
-constexpr std::array<Case, 2> kCloserLooks = {second_run, report_page};
+constexpr std::array<Case, 3> kCloserLooks = {without_rounding, second_run, report_page};
 // The cases of one that may be right.
 constexpr std::array<Case, 3> kOpen = {lacks_placement, lacks_iterations, lacks_measurement};
 

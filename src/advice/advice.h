@@ -30,6 +30,9 @@ struct Situation {
   std::string check;                    // the command that makes this check again
   std::optional<std::string> localize;  // the command of its second run; none: that would be of another check
   std::optional<BeyondDefault> beyond = std::nullopt;  // where there are no tolerances, and the closed form has some
+  // The command of the check that allows for rounding to a narrower dtype; none: nothing looks like that, or it is allowed.
+  std::optional<std::string> rounded_check = std::nullopt;
+  bool is_saved = false;  // a side is no run, but what another program saved: no command makes it again
 };
 
 // Fills `report.advice` by the judged and explained report. Where ranks are missing, unfinished or there twice, that is

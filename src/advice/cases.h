@@ -27,6 +27,7 @@ std::optional<Step> lacks_iterations(const Report& report, const Situation& situ
 std::optional<Step> lacks_measurement(const Report& report, const Situation& situation);
 // Looks closer at what differs: closer_looks.cpp.
 std::optional<Step> second_run(const Report& report, const Situation& situation);
+std::optional<Step> without_rounding(const Report& report, const Situation& situation);
 std::optional<Step> report_page(const Report& report, const Situation& situation);
 
 }  // namespace ttrace

@@ -18,6 +18,11 @@ std::optional<Step> second_run(const Report& report, const Situation& situation)
   return Step{std::nullopt, fmt::format("{} -- {}", *situation.localize, shell_words(candidate.provenance.command))};
 }
 
+std::optional<Step> without_rounding(const Report& /*report*/, const Situation& situation) {
+  if (!situation.rounded_check) return std::nullopt;
+  return Step{std::nullopt, *situation.rounded_check};
+}
+
 std::optional<Step> report_page(const Report& /*report*/, const Situation& situation) {
   return Step{std::nullopt, situation.check + " --html report.html"};
 }

@@ -170,7 +170,7 @@ std::optional<Step> lacks_tolerances(const Report& report, const Situation& situ
   const bool only_values = std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
     return !is_wrong(finding) || finding.reason == Reason::kExceedsTolerance;
   });
-  if (situation.has_tolerances || !only_values) return std::nullopt;
+  if (situation.has_tolerances || situation.is_saved || !only_values) return std::nullopt;
   const std::string estimate = estimate_command(report);
   std::string what = fmt::format(
       "no tolerances (-t), and {} of {} tensors are not equal bit for bit{}; `ttrace estimate-tolerance` measures what "

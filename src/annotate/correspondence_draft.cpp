@@ -10,6 +10,7 @@
 
 #include "annotate/layer_patterns.h"
 #include "annotate/module_counterparts.h"
+#include "annotate/odd_layers.h"
 #include "annotate/parameter_counterparts.h"
 #include "base/tensor_name.h"
 #include "correspond/index_pattern.h"
@@ -204,6 +205,25 @@ Keyed by_key(const std::vector<CounterpartRule>& rules) {
   return keyed;
 }
 
+// Lines that a reader may make rules of, of layers that are not as their sisters.
+std::string odd_yaml(const std::vector<OddMatch>& odd) {
+  std::string text;
+  for (const auto& [match, layers, all] : odd) {
+    const std::string key = one_key(match.names[0]).value_or(fmt::format("{}", fmt::join(match.names[0], ", ")));
+    std::vector<std::string> others;
+    for (const std::string& name : match.names[1]) others.push_back(word_of(name, match.names[1].size() > 1));
+    const std::string is = others.size() == 1 ? others.front() : fmt::format("[{}]", fmt::join(others, ", "));
+    const std::string pattern = match.pattern == "same" ? "same" : word_of(match.pattern, true);
+    text += fmt::format("#? {}: {{is: {}, param: {}}}  # equal values, in {} of {} layers\n", word_of(key, false), is,
+                        pattern, layers, all);
+  }
+  if (text.empty()) return text;
+  return "\n# What one layer holds otherwise than its sisters is no rule: there, values are in the wrong place, or it "
+         "is made\n"
+         "# otherwise, and then take the `#?` away and name the others by their numbers.\n" +
+         text;
+}
+
 // Names that were found to have no counterpart, layers put together.
 std::string lone_yaml(const std::set<std::string>& names, std::string_view side, std::string_view what) {
   std::map<std::string, std::size_t> by_template;
@@ -240,13 +260,15 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   const auto of_reference = initial_parameters_of(reference.alignment);
   const auto of_candidate = initial_parameters_of(candidate.alignment);
   const auto dtype = common_dtype(of_reference, of_candidate);
-  const ParameterMatches parameters = match_parameters(of_reference, of_candidate, dtype);
+  ParameterMatches parameters = match_parameters(of_reference, of_candidate, dtype);
+  settle_odd_layers(of_reference, of_candidate, parameters);
   ModuleMatches modules = match_modules(reference, candidate, parameters, dtype);
   std::vector<CounterpartRule> rules = put_layers_together(std::move(modules.counterparts));
   Sizes sizes;
   for (CounterpartRule& rule : rules) sizes.rename(rule.line);
 
   CorrespondenceDraft draft;
+  draft.odd = parameters.odd.size();
   draft.parameters[0] = of_reference.size();
   draft.parameters[1] = of_candidate.size();
   for (std::size_t side : {0, 1}) draft.found[side] = draft.parameters[side] - modules.lone_parameters[side].size();
@@ -275,6 +297,7 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
   draft.text += "\nsides: [reference, candidate]\n\n" + sizes.text();
   if (modules.activations != "same") draft.text += fmt::format("activations: {}\n\n", modules.activations);
   draft.text += body;
+  draft.text += odd_yaml(parameters.odd);
   for (const std::string& remark : parameters.remarks) unsaid += fmt::format("#   {}\n", printable(remark));
   for (const auto& [name, apart] : modules.scalars) {
     draft.text += fmt::format(
@@ -298,9 +321,12 @@ CorrespondenceDraft draft_correspondence(const AlignedTrace& reference, const Al
 }
 
 std::string summary_of(const CorrespondenceDraft& draft) {
-  return fmt::format("{} rule{}, {} of them measured; {} of {} parameters of the reference, {} of {} of the candidate",
-                     draft.rules, draft.rules == 1 ? "" : "s", draft.measured, draft.found[0], draft.parameters[0],
-                     draft.found[1], draft.parameters[1]);
+  const std::string odd =
+      draft.odd == 0 ? "" : fmt::format("; {} of one layer and not of its sisters, which are no rules", draft.odd);
+  return fmt::format(
+      "{} rule{}, {} of them measured; {} of {} parameters of the reference, {} of {} of the candidate{}", draft.rules,
+      draft.rules == 1 ? "" : "s", draft.measured, draft.found[0], draft.parameters[0], draft.found[1],
+      draft.parameters[1], odd);
 }
 
 }  // namespace ttrace

@@ -11,6 +11,7 @@ struct CorrespondenceDraft {
   std::string text;          // of the file
   std::size_t rules = 0;     // that it has
   std::size_t measured = 0;  // of these, whose parameters are equal, or whose activations are near
+  std::size_t odd = 0;       // matches of one layer and not of its sisters: they are no rules
   std::size_t parameters[2] = {0, 0}, found[2] = {0, 0};  // of each side, and how many of them the rules speak of
 };
 

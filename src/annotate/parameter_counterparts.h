@@ -21,10 +21,18 @@ struct ParameterMatch {
   // an output's last dimension looks like, and a bias.
   std::vector<std::string> rows[2];
   std::string remark;
+  bool is_predicted = false;  // by what other layers do; its values are others
+};
+
+// What the values of one layer say, and not those of its sisters (odd_layers.h).
+struct OddMatch {
+  ParameterMatch match;
+  std::size_t layers = 1, all = 1;  // that do so, of how many
 };
 
 struct ParameterMatches {
   std::vector<ParameterMatch> matches;
+  std::vector<OddMatch> odd;
   std::vector<std::string> remarks;  // on what shares values, and yet no pattern was found for
 };
 

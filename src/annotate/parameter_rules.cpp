@@ -66,7 +66,7 @@ class RuleMaker {
     }
     const std::string key = by_module ? *last.begin() : "param";
     if (match.pattern != "same" || !one_to_one || is_numbered) rule->patterns[key] = match.pattern;
-    rule->equal.insert(by_module ? key : "values");
+    if (!match.is_predicted) rule->equal.insert(by_module ? key : "values");
     rule->sizes.insert(match.sizes.begin(), match.sizes.end());
     rule->order = std::min(rule->order, match.tensors.reference.front().second->order);
     if (!match.remark.empty()) rule->remarks.push_back(match.remark);

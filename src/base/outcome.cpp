@@ -43,7 +43,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kRankFactor, "rank-factor",
      "is the reference's times a number each in the parts of some ranks, or in what they made of each other's part of "
      "the input"},
-    {Cause::kCoarserPrecision, "coarser-precision", "is rounded to a narrower dtype than it is stored in"},
+    {Cause::kCoarserPrecision, "coarser-precision",
+     "is rounded to a narrower dtype than it, or the reference, is stored in"},
     {Cause::kRegion, "region",
      "is wrong in one part of a dimension, in some ranks' parts or in some ranks' copies, and right elsewhere"},
     {Cause::kAccumulatedAgain, "accumulated-again",

@@ -8,7 +8,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,11 +19,11 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "inspect/selection.h"
-#include "load/trace_reader.h"
 #include "merge/elements.h"
 #include "merge/region.h"
 #include "report/render.h"
 #include "workflow/annotations.h"
+#include "workflow/saved.h"
 
 namespace nb = nanobind;
 
@@ -34,10 +33,10 @@ namespace {
 // A trace that Python holds. Tensors of it keep it alive: their pieces point into its files.
 class OpenTrace {
  public:
-  OpenTrace(const std::filesystem::path& directory, const AnnotationSource& annotations,
+  OpenTrace(const std::string& directory, const std::string& python, const AnnotationSource& annotations,
             std::shared_ptr<const OpenTrace> reference)
       : reference_(std::move(reference)),
-        aligned_(align_read(read_trace_as_it_is(directory), annotations,
+        aligned_(align_read(read_run_as_it_is(directory, {python}), annotations,
                             reference_ ? layout_of(reference_->alignment()) : ModelLayout{})) {}
 
   const Trace& trace() const { return *aligned_.trace; }
@@ -177,12 +176,13 @@ void bind_traces(nb::module_& module) {
           nb::arg("microbatch") = nb::none());
   module.def(
       "open_trace",
-      [](const std::string& directory, std::string annotations, std::vector<std::string> settings, std::string axes,
-         std::shared_ptr<const OpenTrace> reference) {
+      [](const std::string& directory, const std::string& python, std::string annotations,
+         std::vector<std::string> settings, std::string axes, std::shared_ptr<const OpenTrace> reference) {
         const AnnotationSource source{std::move(annotations), std::move(settings), std::move(axes)};
-        return without_lock([&] { return std::make_shared<const OpenTrace>(directory, source, std::move(reference)); });
+        return without_lock(
+            [&] { return std::make_shared<const OpenTrace>(directory, python, source, std::move(reference)); });
       },
-      nb::arg("directory"), nb::arg("annotations"), nb::arg("settings"), nb::arg("axes"),
+      nb::arg("directory"), nb::arg("python"), nb::arg("annotations"), nb::arg("settings"), nb::arg("axes"),
       nb::arg("reference") = nb::none());
 }
 

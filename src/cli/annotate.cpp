@@ -14,17 +14,17 @@
 #include "files/regular_file.h"
 #include "host/write_file.h"
 #include "identify/program.h"
-#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
 #include "workflow/report_files.h"
+#include "workflow/saved.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct AnnotateOptions {
   std::vector<std::string> traces;
-  std::string reference;
+  std::string reference, python;
   AnnotationSource annotations;
   std::string output;
 };
@@ -43,7 +43,7 @@ std::string correspondence_draft(const AnnotateOptions& options, Trace reference
   CorrespondenceDraft draft = draft_correspondence(trusted, align_trace(std::move(candidate), given));
   if (!is_alone && draft.found[0] > 0) {  // what the reference has tells how some tensors of several ranks lie
     const Correspondence first = parse_correspondence(draft.text, "the draft");
-    candidate = read_trace(options.traces.front());
+    candidate = read_run(options.traces.front(), {options.python});
     const Alignment model = in_names_of_candidate(first, 0, trusted, candidate);
     draft = draft_correspondence(trusted, align_trace(std::move(candidate), given, layout_of(model)));
   }
@@ -71,7 +71,8 @@ int finish(const AnnotateOptions& options, std::string text, const std::string& 
 int run(const AnnotateOptions& options) {
   const Annotations given = load_annotations(options.annotations);
   if (!options.reference.empty() && options.traces.size() == 1) {
-    Trace trusted = read_trace(options.reference), candidate = read_trace(options.traces.front());
+    Trace trusted = read_run(options.reference, {options.python}),
+          candidate = read_run(options.traces.front(), {options.python});
     if (names_differ(trusted, candidate)) {
       std::string summary;
       std::string text = correspondence_draft(options, std::move(trusted), std::move(candidate), given, summary);
@@ -79,11 +80,11 @@ int run(const AnnotateOptions& options) {
     }
   }
   const std::string given_text = given.path.empty() ? "" : read_text_file(given.path, "an annotation file");
-  const auto reference = read_reference(options.reference, given);
+  const auto reference = read_reference(options.reference, given, options.python);
   std::vector<Trace> traces;
   std::vector<const Trace*> candidates;
   for (const std::string& path : options.traces) {
-    traces.push_back(read_trace(path));
+    traces.push_back(read_run(path, {options.python}));
     require_elements(traces.back(), "`ttrace annotate`");
     // Axes are said, of several traces, of those that do not say their own.
     settle_axes(traces.back(), given, options.traces.size() == 1 ? AxesOf::kThisTrace : AxesOf::kAnother);
@@ -108,6 +109,7 @@ void add_annotate(CLI::App& app, Run& run_command) {
   add_annotation_options(*annotate, options->annotations)
       ->description("Annotations to start from (YAML): the draft holds them, and lines for what they do not place");
   add_option(*annotate, option::kAxes, options->annotations.axes);
+  add_option(*annotate, option::kPython, options->python);
   annotate->footer(R"(Each line of a draft says what it was seen on and why it is there: `# certain`
 where only this placement puts the shards together to the reference's values,
 `# guess` where others would do, or none does. Lines that begin with `#?` do not

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "report/render.h"
 #include "workflow/follow.h"
@@ -18,16 +20,32 @@ namespace {
 
 struct CheckArguments {
   CheckOptions check;
+  std::vector<std::string> pair;  // the reference and the candidate, where no option says them
   bool follow = false;
   FollowOptions following;
   ReportOptions report;
   std::string history;
 };
 
+// Takes the reference and the candidate from where they are said: both by place, or either by its option.
+void take_pair(const std::vector<std::string>& pair, CheckOptions& options) {
+  std::vector<std::string*> open;
+  for (std::string* side : {&options.reference, &options.candidate}) {
+    if (side->empty()) open.push_back(side);
+  }
+  if (open.size() != pair.size()) {
+    throw InputError(
+        "check: expected a reference and a candidate: `ttrace check REFERENCE CANDIDATE`, or --reference "
+        "and --candidate");
+  }
+  for (std::size_t i = 0; i < open.size(); ++i) *open[i] = pair[i];
+}
+
 int run(const CheckArguments& arguments, Team& team) {
   Checked checked;
   ReportFiles files = report_files(arguments.report, checked.report, checked.page);
   CheckOptions options = arguments.check;
+  take_pair(arguments.pair, options);
   options.team = &team;
   options.pictures = !arguments.report.html.empty();
   const auto remember = [&](const Checked& one) {
@@ -53,8 +71,14 @@ void add_check(CLI::App& app, Run& run_command) {
   auto arguments = std::make_shared<CheckArguments>();
   CheckOptions& options = arguments->check;
   CLI::App* check = app.add_subcommand("check", "Compare a candidate's trace with the reference's");
+  check
+      ->add_option("PAIR", arguments->pair,
+                   "The reference and the candidate, where --reference and --candidate do not say them: traces, "
+                   "checkpoints (safetensors, DCP, .pt, a folder), arrays (.npz, .npy) or dumps (msprobe, SGLang)")
+      ->expected(0, 2);
   const auto add = [check](const Option& option, auto& member) { add_option(*check, option, member); };
   visit_compared(options, add);
+  for (const char* side : {"--reference", "--candidate"}) check->get_option(side)->required(false);
   add_options(*check, arguments->report);
   add_option(*check, option::kHistory, arguments->history);
   visit_strictness(options, add);
@@ -67,6 +91,7 @@ void add_check(CLI::App& app, Run& run_command) {
       ->excludes(check->get_option("--iterations"));
   add_options(*check, arguments->following);
   check->footer(R"(Examples:
+  ttrace check original.safetensors converted/
   ttrace check --reference reference --candidate candidate -a gpt.yaml \
     -t tolerance.yaml
   ttrace check --reference reference --candidate candidate -t tolerance.yaml \

@@ -5,27 +5,32 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
 #include "workflow/report_files.h"
+#include "workflow/saved.h"
 #include "workflow/translated.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ExplainOptions {
-  std::string reference, candidate, correspondence;
+  std::string reference, candidate, correspondence, python;
   AnnotationSource annotations;
   std::string pattern;
 };
 
 int run(const ExplainOptions& options) {
-  Trace trace = read_trace_as_it_is(options.candidate);
-  const Annotations annotations = load_annotations(options.annotations, trace);
+  Trace trace = read_run_as_it_is(options.candidate, {options.python});
+  AnnotationSource source = options.annotations;
+  Correspondence rules;
   if (!options.correspondence.empty()) {
-    auto trusted = read_reference(options.reference, Annotations{});
-    TranslatedRun run = align_by_correspondence(options.correspondence, *trusted, std::move(trace), annotations);
+    rules = load_correspondence(options.correspondence, source.settings, {options.reference, options.candidate});
+  }
+  const Annotations annotations = load_annotations(source, trace);
+  if (!options.correspondence.empty()) {
+    auto trusted = read_reference(options.reference, Annotations{}, options.python);
+    TranslatedRun run = align_by_correspondence(rules, *trusted, std::move(trace), annotations);
     trusted->alignment = std::move(run.translation.reference);
     const AlignedTrace translated{std::move(run.candidate.trace), std::move(run.translation.candidate)};
     const std::vector<ExplainedSide> sides = {{"reference", *trusted},
@@ -33,7 +38,7 @@ int run(const ExplainOptions& options) {
     ReportFiles().write([&] { return explain(annotations, sides, options.pattern); });
     return kExitSame;
   }
-  const auto reference = read_reference(options.reference, annotations);
+  const auto reference = read_reference(options.reference, annotations, options.python);
   const AlignedTrace candidate = align_trace(std::move(trace), annotations, layout_of(reference));
   std::vector<ExplainedSide> sides;
   if (reference) sides.push_back({"reference", *reference});
@@ -53,6 +58,7 @@ void add_explain(CLI::App& app, Run& run_command) {
   add_annotation_options(*explain, options->annotations);
   add_option(*explain, option::kAxes, options->annotations.axes);
   add_option(*explain, option::kCorrespondence, options->correspondence)->needs(reference);
+  add_option(*explain, option::kPython, options->python);
   explain->footer(R"(Nothing is judged. Shown is, for each tensor, the rule that placed it, what each
 axis does, and which part of the whole each rank holds. With --correspondence
 names and pieces are the reference's, and what the candidate's are made of is

@@ -7,28 +7,33 @@
 
 #include "align/aligned_trace.h"
 #include "cli/commands.h"
-#include "load/trace_reader.h"
 #include "text/readable.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/saved.h"
 #include "workflow/translated.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ExportOptions {
-  std::string trace, output, reference, correspondence;
+  std::string trace, output, reference, correspondence, python;
   AnnotationSource annotations;
   TensorChoice choice;
 };
 
 // Returns the tensors; with a correspondence, those that have a counterpart in the reference, as that has them.
 AlignedTrace exported(const ExportOptions& options) {
-  Trace trace = read_trace_as_it_is(options.trace);
-  const Annotations annotations = load_annotations(options.annotations, trace);
+  Trace trace = read_run_as_it_is(options.trace, {options.python});
+  AnnotationSource source = options.annotations;
+  Correspondence rules;
+  if (!options.correspondence.empty()) {
+    rules = load_correspondence(options.correspondence, source.settings, {options.reference, options.trace});
+  }
+  const Annotations annotations = load_annotations(source, trace);
   if (options.correspondence.empty()) return align_trace(std::move(trace), annotations);
-  const auto reference = read_reference(options.reference, Annotations{});
-  TranslatedRun run = align_by_correspondence(options.correspondence, *reference, std::move(trace), annotations);
+  const auto reference = read_reference(options.reference, Annotations{}, options.python);
+  TranslatedRun run = align_by_correspondence(rules, *reference, std::move(trace), annotations);
   Alignment& tensors = run.translation.candidate;
   std::erase_if(tensors.tensors,
                 [&](const auto& item) { return !run.translation.reference.tensors.contains(item.first); });
@@ -55,7 +60,7 @@ int run(const ExportOptions& options) {
 void add_export(CLI::App& app, Run& run_command) {
   const auto options = std::make_shared<ExportOptions>();
   CLI::App* command = app.add_subcommand("export", "Write logical tensors to a safetensors or NumPy file");
-  command->add_option("TRACE", options->trace, "Directory of the trace")->required();
+  command->add_option("TRACE", options->trace, "Directory of the trace, or a checkpoint")->required();
   command->add_option("-o,--output", options->output, "The file: OUT.safetensors or OUT.npz")
       ->required()
       ->type_name("OUT");
@@ -67,6 +72,7 @@ void add_export(CLI::App& app, Run& run_command) {
   reference->needs(add_option(*command, option::kCorrespondence, options->correspondence)->needs(reference));
   add_option(*command, option::kOnly, options->choice.pattern);
   add_choice_options(*command, options->choice);
+  add_option(*command, option::kPython, options->python);
   command->footer(R"(The shards of each tensor are put together as `check` does. A tensor is called
 iteration-0/microbatch-2/output/layers.0.mlp, and has its recorded bits; sums of
 terms (partial placements) and scaled gradients are float64. NumPy knows neither

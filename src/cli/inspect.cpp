@@ -10,14 +10,14 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "inspect/inspection.h"
-#include "load/trace_reader.h"
 #include "text/readable.h"
+#include "workflow/saved.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct InspectOptions {
-  std::string trace;
+  std::string trace, python;
   std::string tensor;
   bool stats = false;
   bool verify = false;
@@ -37,7 +37,7 @@ int print_verification(const std::vector<RankSelection>& selection) {
 }
 
 int print_trace(const InspectOptions& options) {
-  const Trace trace = read_trace_as_it_is(options.trace);
+  const Trace trace = read_run_as_it_is(options.trace, {options.python});
   const std::vector<RankSelection> selection = select_tensors(trace, options.tensor);
   if (options.json) {
     return print_json(trace, selection, options.stats, options.verify, stdout) == 0 ? kExitSame : kExitDifferent;
@@ -68,7 +68,7 @@ int run(const InspectOptions& options) {
 void add_inspect(CLI::App& app, Run& run_out) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* inspect = app.add_subcommand("inspect", "Show what is in a trace");
-  inspect->add_option("TRACE", options->trace, "Directory of the trace")->required();
+  inspect->add_option("TRACE", options->trace, "Directory of the trace, or a checkpoint")->required();
   inspect
       ->add_option("--tensor", options->tensor,
                    "Only tensors whose name matches this glob or dotted suffix, with their recorded mappings")
@@ -77,6 +77,7 @@ void add_inspect(CLI::App& app, Run& run_out) {
   inspect->add_flag("--verify", options->verify,
                     "Read every tensor and compare its checksum; lists what differs, not the tensors");
   inspect->add_flag("--json", options->json, "JSON on stdout");
+  add_option(*inspect, option::kPython, options->python);
   inspect->footer(R"(Examples:
   ttrace inspect reference
   ttrace inspect candidate --stats --tensor 'layers.0.**'

@@ -4,30 +4,35 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "load/trace_reader.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
+#include "workflow/saved.h"
 #include "workflow/translated.h"
 
 namespace ttrace::cli {
 namespace {
 
 struct ShowArguments {
-  std::string reference, candidate, correspondence;
+  std::string reference, candidate, correspondence, python;
   AnnotationSource annotations;
   ShowOptions show;
 };
 
 int run(const ShowArguments& arguments) {
-  Trace trace = read_trace_as_it_is(arguments.candidate);
-  const Annotations annotations = load_annotations(arguments.annotations, trace);
+  Trace trace = read_run_as_it_is(arguments.candidate, {arguments.python});
   const bool same_program = arguments.correspondence.empty();  // else the annotations are of the candidate's names
-  auto reference = read_reference(arguments.reference, same_program ? annotations : Annotations{});
+  AnnotationSource source = arguments.annotations;
+  Correspondence rules;
+  if (!same_program) {
+    rules = load_correspondence(arguments.correspondence, source.settings, {arguments.reference, arguments.candidate});
+  }
+  const Annotations annotations = load_annotations(source, trace);
+  auto reference = read_reference(arguments.reference, same_program ? annotations : Annotations{}, arguments.python);
   AlignedTrace candidate;
   if (same_program) {
     candidate = align_trace(std::move(trace), annotations, layout_of(reference));
   } else {
-    TranslatedRun run = align_by_correspondence(arguments.correspondence, *reference, std::move(trace), annotations);
+    TranslatedRun run = align_by_correspondence(rules, *reference, std::move(trace), annotations);
     reference->alignment = std::move(run.translation.reference);
     candidate = {std::move(run.candidate.trace), std::move(run.translation.candidate)};
   }
@@ -40,7 +45,7 @@ int run(const ShowArguments& arguments) {
 void add_show(CLI::App& app, Run& run_command) {
   const auto arguments = std::make_shared<ShowArguments>();
   CLI::App* command = app.add_subcommand("show", "Print logical tensors, beside the reference's");
-  command->add_option("CANDIDATE", arguments->candidate, "Trace of the run under test")->required();
+  command->add_option("CANDIDATE", arguments->candidate, "Trace of the run under test, or a checkpoint")->required();
   command->add_option("NAME", arguments->show.choice.pattern, "A glob or dotted suffix of tensors' names")->required();
   CLI::Option* reference = add_option(*command, option::kReference, arguments->reference);
   add_annotation_options(*command, arguments->annotations);
@@ -48,6 +53,7 @@ void add_show(CLI::App& app, Run& run_command) {
   add_option(*command, option::kCorrespondence, arguments->correspondence)->needs(reference);
   add_choice_options(*command, arguments->show.choice);
   command->add_option("--slice", arguments->show.slice, "Only these elements, as in '0:4, :, -1'")->type_name("SLICE");
+  add_option(*command, option::kPython, arguments->python);
   command->footer(R"(A tensor is put together from its shards, and printed as NumPy does, with the
 rank that holds each part. Without --iteration or --microbatch the first one is
 shown. With --correspondence names are the reference's. Nothing is judged.

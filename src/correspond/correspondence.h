@@ -29,9 +29,10 @@ struct CorrespondenceRule {
   std::set<std::string> own_axes(std::size_t side) const;
 };
 
-// Tells sizes of axes by a tensor's shape, or as a number.
+// Tells sizes of axes by a tensor's shape, as a number, or by the model's configuration.
 struct SizeRule {
-  std::string name;  // of an axis, with a `number`; or a pattern of names, with a `shape`
+  std::string name;    // of an axis, with a `number` or a `config`; or a pattern of names, with a `shape`
+  std::string config;  // the key of a model's config.json that says the number; empty: none
   std::int64_t number = 0;
   std::optional<NamePattern> tensor;
   TensorPattern shape;

@@ -24,7 +24,8 @@ AxisSizes told_sizes(const Correspondence& correspondence, const std::vector<con
   AxisSizes sizes;
   std::vector<bool> used(correspondence.sizes.size());
   for (std::size_t i = 0; i < correspondence.sizes.size(); ++i) {
-    if (!correspondence.sizes[i].tensor) sizes[correspondence.sizes[i].name] = correspondence.sizes[i].number;
+    const SizeRule& rule = correspondence.sizes[i];
+    if (!rule.tensor && rule.number > 0) sizes[rule.name] = rule.number;  // else there is no configuration that says it
   }
   for (const Alignment* alignment : alignments) {
     for (std::size_t i = 0; i < correspondence.sizes.size(); ++i) {
@@ -197,8 +198,10 @@ class CandidateTranslator {
   void require_known_sizes(const GroupKey& key, const Rearrangement& how) const {
     const std::string axis = unknown_axis(how);
     if (axis.empty()) return;
-    throw InputError(fmt::format("{}: '{}': the shapes do not tell the size of '{}'; expected it under `sizes`",
-                                 to_string(correspondence_.rules[key.rule].source), how.pattern.text, axis));
+    throw InputError(
+        fmt::format("{}: '{}': the shapes do not tell the size of '{}'; expected it under `sizes`, "
+                    "or --set {}=N",
+                    to_string(correspondence_.rules[key.rule].source), how.pattern.text, axis, axis));
   }
 
   void keep(LogicalTensor tensor) {

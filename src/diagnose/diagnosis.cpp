@@ -145,6 +145,10 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   const double bound = explaining_bound(finding, candidate);
   if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
   if (reference.shape != candidate.shape || reference.rows || candidate.rows) return std::nullopt;
+  if (finding.difference && finding.difference->rel_err() > bound) {
+    const double near = std::min(bound, finding.difference->rel_err() * kLargestShareLeft);
+    if (auto diagnosis = other_parameter(reference, candidate, near, evidence)) return diagnosis;
+  }
   if (!is_small(reference) || !is_small(candidate)) {
     const bool is_measured = finding.difference && finding.reason != Reason::kReplicasDisagree;
     return is_measured ? uniform_factor(finding, reference, candidate, bound, evidence) : std::nullopt;
@@ -197,6 +201,14 @@ bool is_rounding(const Finding& finding, const Evidence& evidence) {
   return allowed && finding.difference->rel_err() <= *allowed;
 }
 
+std::optional<Diagnosis> diagnose_rounding(const Finding& finding, const Evidence& evidence) {
+  if (!is_wrong(finding)) return std::nullopt;
+  const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
+  const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
+  if (reference == nullptr || candidate == nullptr || finding.reason == Reason::kReplicasDisagree) return std::nullopt;
+  return rounded_to_own_dtype(*reference, *candidate);
+}
+
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence) try {
   if (finding.verdict == Verdict::kMissing) return Diagnosis{Cause::kMissing, 0, "it is not there"};
   const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
@@ -210,6 +222,7 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
     return Diagnosis{Cause::kNotFinite, 0,
                      fmt::format("it is not finite{}{}", describe_first_nonfinite(*candidate), where), where};
   }
+  if (auto rounding = diagnose_rounding(finding, evidence)) return rounding;
   if (reference->rows && candidate->rows) return diagnose_common_rows(finding, *reference, *candidate, evidence);
   return diagnose_values(finding, *reference, *candidate, evidence);
 } catch (const RecordedAsSketch&) {

@@ -44,6 +44,9 @@ struct Evidence {
 // summation is no error to look into.
 bool is_rounding(const Finding& finding, const Evidence& evidence);
 
+// Diagnoses a finding whose candidate is the reference rounded to a narrower dtype, in time that is linear in its size.
+std::optional<Diagnosis> diagnose_rounding(const Finding& finding, const Evidence& evidence);
+
 // Diagnoses one finding that is `fail` or `missing`; nothing where no hypothesis explains it. `made_here` is that of
 // `Root`. For tensors of more than 2^20 elements only the hypotheses that need no more than the measured sums are
 // tested.

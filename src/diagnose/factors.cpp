@@ -10,6 +10,7 @@
 #include "base/tensor_name.h"
 #include "compare/compare.h"
 #include "diagnose/hypothesis.h"
+#include "merge/rounded.h"
 
 namespace ttrace {
 namespace {
@@ -328,6 +329,17 @@ std::string describe_format(const Suspect& suspect, const Format& narrowest) {
 }
 
 }  // namespace
+
+std::optional<Diagnosis> rounded_to_own_dtype(const LogicalTensor& reference, const LogicalTensor& candidate) {
+  if (!is_narrower(reference, candidate)) return std::nullopt;
+  for (const auto& [rounding, how] :
+       {std::pair(RoundingMode::kNearest, "rounded to {}, every element"),
+        std::pair(RoundingMode::kTowardZero, "cut off to {}, every element: rounded toward zero, not to nearest")}) {
+    if (!is_rounded(reference, candidate, rounding)) continue;
+    return Diagnosis{Cause::kCoarserPrecision, 0, fmt::format(fmt::runtime(how), name_of(candidate.dtype))};
+  }
+  return std::nullopt;
+}
 
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect) {
   const int candidate_bits = most_mantissa_bits(suspect.candidate_values);

@@ -64,6 +64,13 @@ std::optional<Diagnosis> uniform_factor(const Suspect& suspect);
 // The same where the scale alone exceeds its tolerance: a factor that is smaller than the noise of an element.
 std::optional<Diagnosis> factor_in_noise(const Suspect& suspect);
 
+// The candidate's dtype is narrower, and each of its elements the reference's rounded to it, in a tensor of any size.
+std::optional<Diagnosis> rounded_to_own_dtype(const LogicalTensor& reference, const LogicalTensor& candidate);
+
+// The candidate's parameter holds the values of another one of the reference's, of any size: others.cpp.
+std::optional<Diagnosis> other_parameter(const LogicalTensor& reference, const LogicalTensor& candidate, double bound,
+                                         const Evidence& evidence);
+
 // A sum over ranks or micro-batches went wrong: sums.cpp, contributions.cpp.
 std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);

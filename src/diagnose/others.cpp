@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cmath>
 
 #include "base/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "judge/match.h"
+#include "merge/parts.h"
+#include "merge/region.h"
 
 namespace ttrace {
 namespace {
@@ -62,6 +65,59 @@ std::optional<Diagnosis> stale(const Suspect& suspect) {
       auto found = suspect.explained_by(Cause::kStale, values_of(tensor), what);
       if (found && differs_at(other, suspect)) return found;
     }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// ||a - b||^2 and ||b||^2 of a part of two tensors, and whether b has two values there.
+struct PartDistance {
+  double apart = 0, square = 0;
+  bool is_varied = false;
+
+  void add(const Values& a, const Values& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      apart += (a[i] - b[i]) * (a[i] - b[i]);
+      square += b[i] * b[i];
+      is_varied = is_varied || b[i] != b[0];
+    }
+  }
+  // Of values that are all one, as a norm's weights are at first, equality says nothing.
+  bool is_within(double bound) const { return is_varied && std::sqrt(apart) <= bound * std::sqrt(square); }
+};
+
+// True where the values of the two are apart by no more than `bound`. What the first part says is enough to go on.
+bool are_near(const LogicalTensor& a, const LogicalTensor& b, double bound) {
+  PartDistance whole;
+  const bool is_read = for_each_part(b.shape, [&](const Box& part) {
+    whole.add(values_of(region_of(a, part)), values_of(region_of(b, part)));
+    return whole.is_within(bound);
+  });
+  return is_read && whole.is_within(bound);
+}
+
+}  // namespace
+
+std::optional<Diagnosis> other_parameter(const LogicalTensor& reference, const LogicalTensor& candidate, double bound,
+                                         const Evidence& evidence) {
+  const TensorId& id = reference.id;
+  const bool has_values = id.kind == Kind::kParam || id.kind == Kind::kParamAfter || id.kind == Kind::kMaster;
+  if (!has_values || element_count(reference.shape) < static_cast<std::int64_t>(kFewestValues)) return std::nullopt;
+  const auto is_whole = [](const LogicalTensor& tensor) {
+    return is_floating(tensor.dtype) && !tensor.rows && !tensor.sketched;
+  };
+  std::vector<const LogicalTensor*> others;
+  for (const auto& [other, tensor] : evidence.reference.tensors) {
+    const bool is_beside = other.iteration == id.iteration && other.kind == id.kind && other.name != id.name;
+    if (is_beside && is_whole(tensor) && tensor.shape == candidate.shape) others.push_back(&tensor);
+  }
+  if (!is_whole(candidate)) return std::nullopt;
+  std::stable_sort(others.begin(), others.end(),
+                   [](const LogicalTensor* a, const LogicalTensor* b) { return a->order < b->order; });
+  for (const LogicalTensor* other : others) {
+    if (!are_near(candidate, *other, bound)) continue;
+    return Diagnosis{Cause::kOtherTensor, 0, fmt::format("it holds the values of {}", printable(other->id.name))};
   }
   return std::nullopt;
 }

@@ -219,7 +219,14 @@ RootCause root_at(const Report& report, std::size_t finding) {
   return cause;
 }
 
-// Diagnoses roots, those first that are not alike: five of them, and more while they are small.
+// Returns what the finding's message says beside the tensor's identity, with which it begins.
+std::string without_identity(const Finding& finding) {
+  const std::string id = to_string(finding.id) + ": ";
+  return finding.message.starts_with(id) ? finding.message.substr(id.size()) : finding.message;
+}
+
+// Diagnoses roots, those first that are not alike: five of them, and more while they are small. Whether one is rounded
+// to a narrower dtype, as all of a converted checkpoint are, is asked of each.
 std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const std::vector<bool>& made_here,
                                                      const Evidence& evidence) {
   std::vector<std::optional<Diagnosis>> diagnoses(report.explanation.roots.size());
@@ -235,6 +242,8 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
     elements += finding.difference ? finding.difference->elements : 0;
     if (diagnosed++ < kMostExamined || elements <= kMostElements) {
       diagnoses[i] = diagnose(finding, made_here[i], evidence);
+    } else {
+      diagnoses[i] = diagnose_rounding(finding, evidence);
     }
   }
   if (const auto words = describe_other_initialisation(report, evidence.reference)) {

@@ -141,6 +141,18 @@ SizeRule read_size(const Item& item, const Context& context) {
   return rule;
 }
 
+// Keys of a model's config.json, and the axes whose sizes they are.
+void read_configured_sizes(const Item& item, const Context& context, std::vector<SizeRule>& sizes) {
+  const Context inside = context.inside(item.key);
+  for (const Item& key : read_items(item.value, inside, item.line, "keys of a config.json and names of axes")) {
+    SizeRule rule;
+    rule.name = read_word(key.value, inside.inside(key.key), key.line, "the name of an axis");
+    rule.config = key.key;
+    rule.source = {context.file, key.line};
+    sizes.push_back(std::move(rule));
+  }
+}
+
 Correspondence read_document(const YamlNode& document, const std::string& where) {
   const Context context{where, "", nullptr};
   Correspondence result;
@@ -158,7 +170,11 @@ Correspondence read_document(const YamlNode& document, const std::string& where)
       }
     } else if (item.key == "sizes") {
       for (const Item& size : read_items(item.value, inside, item.line, "names of axes or tensors")) {
-        result.sizes.push_back(read_size(size, inside));
+        if (size.key == "config" && size.value.is_map()) {
+          read_configured_sizes(size, inside, result.sizes);
+        } else {
+          result.sizes.push_back(read_size(size, inside));
+        }
       }
     } else if (item.key == "none") {
       result.none = read_names(words_of(item.value, inside, item.line), inside, item.line);

@@ -394,6 +394,17 @@ std::map<std::string, std::string> parse_surroundings(const std::string& provena
   return surroundings;
 }
 
+std::optional<Imported> parse_imported(const std::string& provenance) {
+  const Json json = value_or_null(Json::parse(provenance), "imported");
+  if (!json.is_object()) return std::nullopt;
+  return Imported{string_or_empty(json, "format"), string_list(value_or_null(json, "left_out"))};
+}
+
+std::string describe_imported(const std::string& format, const std::vector<std::string>& sources) {
+  const Json json = {{"imported", {{"format", format}, {"sources", sources}}}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Provenance parse_provenance(std::string text, std::string_view where) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) throw InputError(fmt::format("{}: its provenance is no JSON object; expected one", where));

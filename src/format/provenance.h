@@ -64,4 +64,16 @@ std::shared_ptr<const RandomDraws> parse_draws(const std::string& provenance, st
 // says nothing. What is no text is left out.
 std::map<std::string, std::string> parse_surroundings(const std::string& provenance);
 
+// Says of what another program had saved a trace was made: `imported`, an object of `ttrace import`.
+struct Imported {
+  std::string format;
+  std::vector<std::string> left_out;  // "3 tensors of other parts, such as optimizer.m"
+};
+
+// Returns nothing where the trace was recorded.
+std::optional<Imported> parse_imported(const std::string& provenance);
+
+// Returns a provenance that says so.
+std::string describe_imported(const std::string& format, const std::vector<std::string>& sources);
+
 }  // namespace ttrace

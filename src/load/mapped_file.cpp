@@ -147,6 +147,68 @@ void Mappings::explain_and_exit(const void* address) {
   }
 }
 
+std::unique_ptr<const RegularFile> open_to_map(const std::filesystem::path& path) {
+  return std::make_unique<const RegularFile>(path, "a readable file", Links::kRefuse);
+}
+
+std::uint64_t whole_pages(std::uint64_t bytes) {
+  static const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+// Maps a file that is not empty, at `place` where it is not null: there the process has nothing that it needs.
+std::shared_ptr<const MappedFile> map_at(void* place, std::unique_ptr<const RegularFile> file,
+                                         const std::filesystem::path& path) {
+  const auto size = static_cast<std::uint64_t>(file->status().st_size);
+  const int how = MAP_SHARED | (place == nullptr ? 0 : MAP_FIXED);
+  void* data = ::mmap(place, size, PROT_READ, how, file->descriptor(), 0);
+  if (data == MAP_FAILED) {
+    throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), std::strerror(errno)));
+  }
+  return std::make_shared<MemoryMapping>(data, size, path.string(), std::move(file));
+}
+
+// Files that lie behind one another in memory: they fill a range that was set aside for them, to the last page.
+class JoinedFiles : public MappedFile {
+ public:
+  JoinedFiles(const std::vector<std::filesystem::path>& paths, std::vector<std::unique_ptr<const RegularFile>> files,
+              const std::vector<FileRange>& ranges, std::uint64_t size)
+      : size_(size), path_(paths.front().parent_path().string()) {
+    void* range = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) {
+      throw InputError(fmt::format("{}: {}; expected room for its files", path_, std::strerror(errno)));
+    }
+    data_ = static_cast<std::byte*>(range);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      starts_.push_back(ranges[i].begin);
+      parts_.push_back(map_at(data_ + ranges[i].begin, std::move(files[i]), paths[i]));
+    }
+  }
+
+  const std::byte* data() const override { return data_; }
+  std::uint64_t size() const override { return size_; }
+  std::string path() const override { return path_; }
+  void release(const std::byte* begin, std::uint64_t bytes) const override { part_of(begin).release(begin, bytes); }
+  bool read(const std::byte* begin, std::uint64_t bytes, std::byte* into) const override {
+    return part_of(begin).read(begin, bytes, into);
+  }
+  bool explains_losses() const override { return parts_.front()->explains_losses(); }
+
+ private:
+  // Returns the file that has the bytes from `begin` on. A tensor lies in one.
+  const MappedFile& part_of(const std::byte* begin) const {
+    const auto offset = static_cast<std::uint64_t>(begin - data_);
+    const auto behind = std::upper_bound(starts_.begin(), starts_.end(), offset);
+    return *parts_[static_cast<std::size_t>(behind - starts_.begin()) - 1];
+  }
+
+  std::vector<std::uint64_t> starts_;
+  std::uint64_t size_;
+  std::string path_;
+  std::byte* data_ = nullptr;
+  std::vector<std::shared_ptr<const MappedFile>> parts_;  // they let go of the range, each of its own pages
+};
+
 // The kernel says so in whichever thread reads the page. None can go on: there are no bytes to go on with.
 void on_lost_page(int, siginfo_t* info, void*) {
   mappings().explain_and_exit(info->si_addr);
@@ -156,14 +218,29 @@ void on_lost_page(int, siginfo_t* info, void*) {
 }  // namespace
 
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {
-  auto file = std::make_unique<const RegularFile>(path, "a readable file", Links::kRefuse);
+  auto file = open_to_map(path);
   const auto size = static_cast<std::uint64_t>(file->status().st_size);
   if (size == 0) return std::make_shared<MemoryMapping>(nullptr, 0, path.string(), std::move(file));
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file->descriptor(), 0);
-  if (data == MAP_FAILED) {
-    throw InputError(fmt::format("{}: {}; expected a readable file", path.string(), std::strerror(errno)));
+  return map_at(nullptr, std::move(file), path);
+}
+
+std::shared_ptr<const MappedFile> map_files(const std::vector<std::filesystem::path>& paths,
+                                            std::vector<FileRange>& ranges) {
+  if (paths.size() == 1) {
+    auto file = map_file(paths.front());
+    ranges = {{0, file->size()}};
+    return file;
   }
-  return std::make_shared<MemoryMapping>(data, size, path.string(), std::move(file));
+  std::vector<std::unique_ptr<const RegularFile>> files;
+  std::uint64_t size = 0;
+  for (const std::filesystem::path& path : paths) {
+    files.push_back(open_to_map(path));
+    const auto bytes = static_cast<std::uint64_t>(files.back()->status().st_size);
+    if (bytes == 0) throw InputError(fmt::format("{}: is empty; expected a file with tensors", path.string()));
+    ranges.push_back({size, bytes});
+    size += whole_pages(bytes);
+  }
+  return std::make_shared<JoinedFiles>(paths, std::move(files), ranges, size);
 }
 
 std::string version_of(const MappedFile& file) {

@@ -1,10 +1,12 @@
 // Maps files into memory.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/trace.h"
 
@@ -12,6 +14,15 @@ namespace ttrace {
 
 // Maps a regular file read-only. Throws InputError, also for a symbolic link.
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path);
+
+struct FileRange {
+  std::uint64_t begin = 0, size = 0;
+};
+
+// Maps regular files read-only, one behind the other as if they were one file: `ranges` gets where each lies. Between
+// two are the zeros that fill a page. Throws InputError as `map_file` does, and for an empty file.
+std::shared_ptr<const MappedFile> map_files(const std::vector<std::filesystem::path>& paths,
+                                            std::vector<FileRange>& ranges);
 
 // Throws InputError where a mapped file was written to since it was mapped: what was read of it may be of two versions.
 void require_unchanged_files();

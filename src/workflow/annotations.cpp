@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "base/mesh.h"
 #include "files/annotation_file.h"
 #include "files/correspondence_file.h"
 #include "host/installation.h"
+#include "workflow/saved.h"
 
 namespace ttrace {
 
@@ -53,6 +57,58 @@ bool says_mapping(const Trace& trace) {
 
 Correspondence load_correspondence(const std::string& name) {
   return read_correspondence(name, preset_directory() / "correspondences");
+}
+
+namespace {
+
+// Returns the axes of which a size can be asked for.
+std::set<std::string> sizable_axes(const Correspondence& correspondence) {
+  std::set<std::string> axes;
+  for (const CorrespondenceRule& rule : correspondence.rules) {
+    for (const auto& [what, pattern] : rule.patterns) {
+      if (pattern) axes.merge(axes_inside_products(*pattern));
+    }
+  }
+  return axes;
+}
+
+// Returns the size that a setting gives to one of the axes; nothing where it speaks of something else. Throws InputError.
+std::optional<SizeRule> size_in(const std::string& setting, const std::set<std::string>& axes) {
+  const std::size_t equals = setting.find('=');
+  const std::string name = setting.substr(0, equals);
+  if (equals == std::string::npos || !axes.contains(name)) return std::nullopt;
+  const auto number = integer_of(setting.substr(equals + 1));
+  if (!number || *number < 1) {
+    throw InputError(fmt::format("--set {}: expected the size of the axis '{}', a number from 1 on", setting, name));
+  }
+  SizeRule rule;
+  rule.name = name;
+  rule.number = *number;
+  rule.source = {"--set", 0};
+  return rule;
+}
+
+}  // namespace
+
+Correspondence load_correspondence(const std::string& name, std::vector<std::string>& settings,
+                                   const std::vector<std::string>& sources) {
+  Correspondence correspondence = load_correspondence(name);
+  for (const std::string& source : sources) {
+    const auto sizes = model_sizes_of(source);
+    for (SizeRule& rule : correspondence.sizes) {
+      const auto found = sizes.find(rule.config);
+      if (!rule.config.empty() && rule.number == 0 && found != sizes.end() && found->second > 0) {
+        rule.number = found->second;
+      }
+    }
+  }
+  const std::set<std::string> axes = sizable_axes(correspondence);
+  std::erase_if(settings, [&](const std::string& setting) {
+    const auto rule = size_in(setting, axes);
+    if (rule) correspondence.sizes.push_back(*rule);  // behind the others: it counts
+    return rule.has_value();
+  });
+  return correspondence;
 }
 
 }  // namespace ttrace

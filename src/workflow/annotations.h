@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "base/annotation.h"
 #include "base/trace.h"
@@ -29,5 +31,10 @@ bool says_mapping(const Trace& trace);
 
 // Reads a correspondence file, or one that comes with the program. Throws InputError.
 Correspondence load_correspondence(const std::string& name);
+
+// The same with sizes of axes that nothing in the runs need tell: those that `settings` give (`NAME=VALUE`), which are
+// taken out of them, and those that a config.json beside one of `sources` says.
+Correspondence load_correspondence(const std::string& name, std::vector<std::string>& settings,
+                                   const std::vector<std::string>& sources);
 
 }  // namespace ttrace

@@ -51,6 +51,8 @@
 #include "workflow/reference_order.h"
 #include "workflow/report_files.h"
 #include "workflow/resumed.h"
+#include "workflow/rounding.h"
+#include "workflow/saved.h"
 #include "workflow/surroundings.h"
 #include "workflow/translated.h"
 
@@ -71,6 +73,9 @@ void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector
         fmt::format("{}: iteration {}, recorded since gradients were zero before, is not compared: not all ranks of "
                     "both sides have it",
                     side, fmt::join(aligned.trace->left_out, ", ")));
+  }
+  for (const std::string& what : left_out_of(*aligned.trace)) {
+    notes.push_back(fmt::format("{}: left out, and not compared: {}", side, printable(what)));
   }
   if (aligned.trace->world_size == 1) return;
   for (const std::string& note : aligned.alignment.notes) notes.push_back(fmt::format("{}: {}", side, note));
@@ -120,11 +125,27 @@ struct LoadedRuns {
 
 // Everything equals itself.
 void require_two_runs(const Trace& reference, const Trace& candidate) {
-  if (reference.run_id != candidate.run_id) return;
+  std::error_code ignored;
+  const bool is_one_file = std::filesystem::equivalent(reference.directory, candidate.directory, ignored);
+  if (reference.run_id != candidate.run_id && !is_one_file) return;
   throw InputError(
       fmt::format("{}: holds the same run as the reference {} ({}), and every run equals itself; expected another run, "
                   "or --allow-same-run",
                   candidate.directory.string(), reference.directory.string(), reference.run_id));
+}
+
+// Of two saved things that hold one tensor each, the candidate's is taken for the reference's, whatever their names.
+void name_alike(const Trace& reference, Trace& candidate, std::vector<std::string>& notes) {
+  const auto has_one = [](const Trace& trace) {
+    return is_imported(trace) && trace.ranks.size() == 1 && trace.ranks[0].entries.size() == 1;
+  };
+  if (!has_one(reference) || !has_one(candidate)) return;
+  const TensorId &trusted = reference.ranks[0].entries[0].id, of_candidate = candidate.ranks[0].entries[0].id;
+  if (trusted == of_candidate) return;
+  notes.push_back(
+      fmt::format("one tensor on either side, and so the candidate's {} is compared with the reference's {}",
+                  to_string(of_candidate), to_string(trusted)));
+  candidate.ranks[0].entries[0].id = trusted;
 }
 
 // Leaves out the iterations that one side recorded beyond those that it was asked for, and the other did not.
@@ -158,11 +179,17 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     const std::filesystem::path file = options.tolerance;
     tolerance = std::async(std::launch::async | std::launch::deferred, read_tolerances, file);
   }
-  Trace reference = read_trace(options.reference, team, options.threads);
-  Trace candidate = read_trace(options.candidate, team, options.threads);
+  ReadPair read = read_pair(options.reference, options.candidate, {options.python, options.threads}, team);
+  Trace reference = std::move(read.reference.trace), candidate = std::move(read.candidate.trace);
   require_same_values(reference, candidate);
   LoadedRuns loaded;
-  loaded.annotations = load_annotations(options.annotations, candidate);
+  AnnotationSource source = options.annotations;
+  std::optional<Correspondence> correspondence;
+  if (!options.correspondence.empty()) {
+    correspondence =
+        load_correspondence(options.correspondence, source.settings, {options.reference, options.candidate});
+  }
+  loaded.annotations = load_annotations(source, candidate);
   if (loss_scale) loaded.annotations.loss_scale = factor_of(*loss_scale);
   if (options.bits && !options.tolerance.empty()) {
     throw InputError("--bits: tolerances (-t) allow other bits; expected one of the two");
@@ -180,6 +207,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
+  if (options.correspondence.empty()) name_alike(reference, candidate, loaded.notes);
   if (!options.reference_iterations.empty()) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
   }
@@ -193,13 +221,13 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);
   // The candidate is measured against the reference's number of layers, not against its own.
-  if (options.correspondence.empty()) {
+  if (!correspondence) {
     loaded.candidate =
         align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment), options.threads);
     return loaded;
   }
   TranslatedRun run =
-      align_by_correspondence(options.correspondence, loaded.reference, std::move(candidate), loaded.annotations);
+      align_by_correspondence(*correspondence, loaded.reference, std::move(candidate), loaded.annotations);
   loaded.candidate = std::move(run.candidate);
   loaded.translation = std::move(run.translation);
   return loaded;
@@ -258,13 +286,16 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
 LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   LoadedRuns loaded = read_and_align(options, loss_scale, team);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
-  loaded.notes = collect_notes(loaded, options.annotations.settings);
+  for (std::string& note : collect_notes(loaded, options.annotations.settings)) loaded.notes.push_back(std::move(note));
   Alignment &reference = loaded.compared_reference(), &candidate = loaded.compared_candidate();
   std::optional<std::pair<TokenStreams, TokenStreams>> streams;  // read before tensors are left out
   if (!options.sequences.empty()) {
     streams.emplace();
     streams->first = token_streams_of(loaded.reference.alignment, options.sequences, "reference");
     streams->second = token_streams_of(loaded.candidate.alignment, options.sequences, "candidate");
+  }
+  if (!options.rounded_to.empty()) {
+    loaded.notes.push_back(round_reference(reference, candidate, options.rounded_to, options.threads));
   }
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
@@ -405,6 +436,16 @@ std::optional<BeyondDefault> find_beyond_default(LoadedRuns& loaded, const Measu
   return beyond;
 }
 
+// Returns the command of the check that allows for the rounding that was found; nothing where none was, or it is allowed.
+std::optional<std::string> check_of_rounding(LoadedRuns& loaded, const CheckOptions& options, const Report& report) {
+  if (!options.rounded_to.empty()) return std::nullopt;
+  const auto dtype = told_rounding(report, loaded.compared_reference(), loaded.compared_candidate());
+  if (!dtype) return std::nullopt;
+  CheckOptions rounded = options;
+  rounded.rounded_to = *dtype;
+  return command_of(rounded);
+}
+
 // Says what to do next, and what people should know of the runs.
 void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Report& report) {
   const Trace& candidate = *loaded.candidate.trace;
@@ -417,7 +458,9 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
               .axes = options.annotations.axes,
               .check = command_of(options),
               .localize = can_localize ? std::optional(localize_command_of(options, {})) : std::nullopt,
-              .beyond = find_beyond_default(loaded, measured, options, report)},
+              .beyond = find_beyond_default(loaded, measured, options, report),
+              .rounded_check = check_of_rounding(loaded, options, report),
+              .is_saved = is_imported(*loaded.reference.trace) || is_imported(candidate)},
              report);
   for (std::string& note : notes_of_log_probs(measured.matching.pairs)) report.notes.push_back(std::move(note));
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());

@@ -15,7 +15,8 @@
 namespace ttrace {
 
 struct CheckOptions {
-  std::string reference, candidate;  // directories of traces
+  std::string reference, candidate;  // traces, or what other programs saved (workflow/saved.h)
+  std::string python;                // that reads the latter; empty: python3
   AnnotationSource annotations;
   AnnotationSource reference_annotations;  // where these are others; no file: as the candidate's, if names are the same
   std::string correspondence;       // file, or the name of one that comes with ttrace; empty: both have the same names
@@ -23,6 +24,7 @@ struct CheckOptions {
   bool bits = false;                // equal bits are asked for, and nothing is tolerated
   std::string sequences;            // which input holds the tokens by which rows are mapped; empty: batches are alike
   std::string tolerance_reference;  // what that was measured on, where `reference` is that run again; else empty
+  std::string rounded_to;           // dtype that the candidate's tensors were rounded to, or empty
   std::string only;                 // pattern, or empty
   std::set<std::int32_t> iterations;  // to compare; none: all
   // Of each side, where the candidate counts others than the reference: both, or none.

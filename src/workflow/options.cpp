@@ -64,6 +64,8 @@ std::vector<std::string> recorded_kinds() {
   return kinds_that([](Kind kind) { return !is_optimizer_state(kind); });
 }
 
+std::vector<std::string> roundings() { return {"bf16", "fp16", "fp32", "float8_e4m3fn", "float8_e5m2"}; }
+
 std::vector<std::string> estimators() { return {kEstimatorNames.begin(), kEstimatorNames.end()}; }
 
 }  // namespace choices

@@ -50,6 +50,7 @@ std::vector<std::string> tolerances();       // what is no file
 std::vector<std::string> kinds();            // of tensors
 std::vector<std::string> recorded_kinds();   // that `collect --kinds` knows
 std::vector<std::string> estimators();
+std::vector<std::string> roundings();  // dtypes that a checkpoint is converted to
 }  // namespace choices
 
 // The options that several commands have.
@@ -87,6 +88,8 @@ inline constexpr Option kCorrespondence = {
     .in_localize = false,
     .help_in_localize = "Not possible: a second run gives values by name, and other programs have others"};
 inline constexpr Option kOnly = {"--only", "PATTERN", "Only tensors whose name matches this glob or dotted suffix"};
+inline constexpr Option kPython = {"--python", "PYTHON",
+                                   "The Python that reads what is no trace, with the packages of its format [python3]"};
 inline constexpr Option kThreads = {
     .names = "--threads", .type = "N", .help = "Number of threads [one a core]", .number = Number::kThreads};
 inline constexpr Option kJson = {"--json", "FILE",
@@ -146,6 +149,15 @@ void visit_compared(Options& options, Visit&& visit) {
                    "which the tokens tell: the name of the input that holds them, or auto",
                .in_localize = false},
         options.sequences);
+  visit(Option{.names = "--rounded-to",
+               .type = "DTYPE",
+               .help =
+                   "The candidate's tensors of this dtype are the reference's rounded to it, as in a converted "
+                   "checkpoint (bf16, fp16, ...): compare them with that, so that only what differs beyond it is seen",
+               .choices = choices::roundings,
+               .only_choices = false,
+               .in_localize = false},
+        options.rounded_to);
   visit(option::kOnly, options.only);
   visit(Option{.names = "--iterations",
                .type = "LIST",
@@ -178,6 +190,9 @@ void visit_strictness(Options& options, Visit&& visit) {
         options.checksums);
   visit(Option{"--allow-same-run", "", "The candidate may be the reference itself"}, options.allow_same_run);
   visit(option::kThreads, options.threads);
+  Option python = option::kPython;
+  python.in_localize = false;
+  visit(python, options.python);
 }
 
 template <OptionsOf<CheckOptions> Options, class Visit>

@@ -1,12 +1,13 @@
 #include "workflow/reference.h"
 
-#include "load/trace_reader.h"
+#include "workflow/saved.h"
 
 namespace ttrace {
 
-std::optional<AlignedTrace> read_reference(const std::string& path, const Annotations& annotations) {
+std::optional<AlignedTrace> read_reference(const std::string& path, const Annotations& annotations,
+                                           const std::string& python) {
   if (path.empty()) return std::nullopt;
-  return align_whole(read_trace(path), annotations);
+  return align_whole(read_run(path, {python}), annotations);
 }
 
 ModelLayout layout_of(const std::optional<AlignedTrace>& reference) {

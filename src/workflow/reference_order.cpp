@@ -7,8 +7,8 @@
 
 #include "correspond/translate.h"
 #include "identify/microbatch.h"
-#include "load/trace_reader.h"
 #include "workflow/annotations.h"
+#include "workflow/saved.h"
 
 namespace ttrace {
 namespace {
@@ -28,7 +28,7 @@ void settle_order_of_reference(AlignedTrace& reference, const Annotations& of_re
   const std::string axes = reference.alignment.open_order;
   if (axes.empty()) return;
   reference.alignment.open_order.clear();
-  AlignedTrace other = align_trace(read_trace(candidate), of_candidate);
+  AlignedTrace other = align_trace(read_run(candidate, {}), of_candidate);
   if (!other.alignment.open_order.empty()) return;  // that of the candidate follows from the reference's
   const Alignment named = named_as(reference, other, correspondence);
   const ToldOrder told = order_told_by(named, *reference.trace, of_reference);

@@ -1,12 +1,9 @@
 #include "workflow/translated.h"
 
-#include "workflow/annotations.h"
-
 namespace ttrace {
 
-TranslatedRun align_by_correspondence(const std::string& correspondence, const AlignedTrace& reference, Trace candidate,
+TranslatedRun align_by_correspondence(const Correspondence& rules, const AlignedTrace& reference, Trace candidate,
                                       const Annotations& annotations) {
-  const Correspondence rules = load_correspondence(correspondence);
   const std::size_t side = side_of_reference(rules, *reference.trace, candidate);
   const Alignment model = in_names_of_candidate(rules, side, reference, candidate);
   TranslatedRun run;

@@ -6,7 +6,7 @@ import numpy
 import pytest
 from conftest import CHECK, model, shards
 
-from traces import record_run
+from traces import Tensor, record_run
 
 DRAFT = """\
 # Drafted by `ttrace annotate` (2 placements: 2 certain, 0 guessed; 1 needs no rule; 0 remarks).
@@ -36,6 +36,23 @@ def test_a_draft_places_a_correct_program_and_no_wrong_one(ttrace, reference, ca
     record_run(ttrace.directory / "swapped", shards(model())[::-1], axes="tp=2")
     report = ttrace.reports(*check[:4], "swapped", *check[5:], code=1)
     assert "first wrong tensor: embedding output" in report
+
+
+def test_a_layer_that_lies_otherwise_than_its_sisters_is_no_rule_of_its_own(ttrace, tmp_path):
+    values = [numpy.random.default_rng(i).standard_normal((8, 6)).astype("float32") for i in range(4)]
+
+    def layers(parts):
+        return [Tensor(f"layers.{i}.w", part, kind="param", microbatch=-1) for i, part in enumerate(parts)]
+
+    record_run(tmp_path / "reference", [layers(values)])
+    ranks = [[numpy.split(whole, 2)[rank] for whole in values] for rank in range(2)]
+    quarters = numpy.split(values[1], 4)  # as a zigzag split has them
+    ranks[0][1], ranks[1][1] = numpy.concatenate(quarters[::3]), numpy.concatenate(quarters[1:3])
+    record_run(tmp_path / "candidate", [layers(parts) for parts in ranks], axes="tp=2")
+    ttrace.reports("annotate", "candidate", "--reference", "reference", "-o", "draft.yaml", code=0)
+    assert "layers.1" not in (tmp_path / "draft.yaml").read_text()
+    report = ttrace.reports(*CHECK[:-1], "draft.yaml", code=1)
+    assert "first wrong tensor: layers.1.w param" in report and ", 1 fail," in report
 
 
 def test_without_a_place_to_write_it_a_draft_goes_to_stdout(ttrace, reference, candidate):

@@ -249,7 +249,7 @@ def test_the_files_that_come_with_the_program_are_read(ttrace, tmp_path, name):
         (
             RULES.replace("  d: 4\n", "  e: 3\n"),
             "rules.yaml:7: '(g n d) c, (g d) c, (g d) c -> (g (n + 1 + 1) d) c': the shapes do not tell the size of "
-            "'d'; expected it under `sizes`",
+            "'d'; expected it under `sizes`, or --set d=N",
         ),
         (
             RULES.replace("  d: 4\n", "  layers.0.q: 'b s (h n d)'\n").replace("layers.0.q:", "layers.0.q.weight:"),

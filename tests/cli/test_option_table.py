@@ -72,7 +72,8 @@ def command_after(ttrace, words):
 
 def test_all_options_of_check_are_here(ttrace):
     shown = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", ttrace("check", "--help", code=0)[0], re.MULTILINE))
-    elsewhere = {"--help", "--reference", "--candidate", "--annotations", "--correspondence", "--threads"}
+    elsewhere = {"--help", "--reference", "--candidate", "--annotations", "--correspondence", "--threads", "--python"}
+    elsewhere |= {"--rounded-to"}  # of a candidate of that dtype: tests/imports/test_rounding.py
     elsewhere |= {"--json", "--junit", "--csv", "--html", "--sarif", "--github", "--all", "--history"}  # reports
     elsewhere |= {"--follow", "--timeout", "--keep", "--color", "--quiet", "--verbose"}
     assert shown - elsewhere == set(OPTIONS)

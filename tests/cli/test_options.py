@@ -14,6 +14,9 @@ def see(command):
     return f"; expected what `{command} --help` says"
 
 
+NO_PAIR = (
+    "check: expected a reference and a candidate: `ttrace check REFERENCE CANDIDATE`, or --reference and --candidate"
+)
 MISUSE = {
     "no command": ([], "ttrace: no command" + see("ttrace")),
     "an unknown command": (["frobnicate", "a"], "ttrace: there is no command 'frobnicate'" + see("ttrace")),
@@ -26,7 +29,7 @@ MISUSE = {
         "ttrace: there is no command 'chek' (did you mean 'check'?)" + see("ttrace"),
     ),
     "an unknown option and no command": (["--frobnicate"], "ttrace: '--frobnicate' was not expected" + see("ttrace")),
-    "a missing option": (["check", "--reference", "r"], "ttrace check: --candidate is required" + see("ttrace check")),
+    "a missing option": (["check", "--reference", "r"], NO_PAIR),
     "an option without its value": (
         ["check", "--reference"],
         "ttrace check: --reference: 1 required TRACE missing" + see("ttrace check"),
@@ -44,7 +47,7 @@ MISUSE = {
         [*CHECK, "--seeds", "2"],
         "ttrace check: '--seeds' was not expected" + see("ttrace check"),
     ),
-    "one directory too many": ([*CHECK, "another"], "ttrace check: 'another' was not expected" + see("ttrace check")),
+    "one directory too many": ([*CHECK, "another"], NO_PAIR),
     "no number of threads": (
         [*CHECK, "--threads", "many"],
         "ttrace check: --threads: Value many not in range 1 to 4096" + see("ttrace check"),

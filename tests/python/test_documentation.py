@@ -14,7 +14,7 @@ from conftest import PACKAGE
 import ttrace
 
 SOURCES = pathlib.Path(__file__).parents[2] / "src" / "python"
-MODULES = ["ttrace", "ttrace.traces", "ttrace.reports", "ttrace.recording", "ttrace.testing"]
+MODULES = ["ttrace", "ttrace.traces", "ttrace.reports", "ttrace.comparing", "ttrace.recording", "ttrace.testing"]
 
 PROGRAM = """\
 import numpy
@@ -34,6 +34,7 @@ with ttrace.record("again", axes="tp=2"):
 with ttrace.Recorder("own", world_size=2, axes="tp=2", run_id="1") as recorder:
     recorder.record("mlp", numpy.zeros(3), kind="grad_output", axes={"tp": 0})
 reference = ttrace.testing.record_reference("home", lambda: None)
+same: bool = ttrace.compare({"w": numpy.zeros(3)}, "candidate.npz", rounded_to="bf16").same
 ttrace.testing.assert_same("again", reference.trace, tolerance=reference.tolerance)
 """
 

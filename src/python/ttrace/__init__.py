@@ -3,6 +3,8 @@
     trace = ttrace.open("candidate", annotations="gpt.yaml")     # logical tensors, put together from their shards
     trace.tensor("layers.0.mlp", kind="output")[0:4].numpy()
 
+    ttrace.compare({"w": before}, {"w": after})                  # two dicts of arrays, checkpoints, files or traces
+
     report = ttrace.check("candidate", "reference", annotations="gpt.yaml", tolerance="tolerance.yaml")
     report.verdict, report.sentence, report.findings
 
@@ -26,6 +28,7 @@ except ImportError as error:
     ) from None
 
 from . import _installation, testing
+from .comparing import NotSame, compare
 from .recorder import Recorder, is_collected
 from .recording import record
 from .report_types import Counts, Finding, OptimizerSteps, Override, Proof, Root, Statistic, Worst
@@ -37,6 +40,7 @@ __all__ = [
     "Counts",
     "Finding",
     "InputError",
+    "NotSame",
     "OptimizerSteps",
     "Override",
     "Piece",
@@ -50,6 +54,7 @@ __all__ = [
     "Worst",
     "__version__",
     "check",
+    "compare",
     "estimate_tolerance",
     "is_collected",
     "open",
@@ -57,5 +62,5 @@ __all__ = [
     "testing",
 ]
 
-InputError.__module__ = __name__
+InputError.__module__ = NotSame.__module__ = __name__
 del _installation, platform, version

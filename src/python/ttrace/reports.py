@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import json
 import os
+import pathlib
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,6 +74,7 @@ class CheckOptions(TypedDict, total=False):
     accept_overrides: bool
     bits: bool
     sequences: str
+    rounded_to: str
     only: str
     iterations: Sequence[int]
     reference_iterations: Sequence[int]
@@ -80,13 +83,15 @@ class CheckOptions(TypedDict, total=False):
     checksums: bool
     allow_same_run: bool
     threads: int
+    python: "str | os.PathLike[str]"
     pictures: bool  # of `Report.to_html`
 
 
 def check(
     candidate: "str | os.PathLike[str]", reference: "str | os.PathLike[str]", **options: "Unpack[CheckOptions]"
 ) -> Report:
-    """Does the candidate compute what the reference computes? Both are directories of traces; the options are those of
+    """Does the candidate compute what the reference computes? Both are directories of traces, or files and folders that
+    other programs saved (`compare` takes what is in memory, too); the options are those of
     `ttrace check`, by their long names: `annotations` (`-a`), `settings` (`--set`), `tolerance` (`-t`),
     `reference_annotations`, `correspondence`, `only` (a pattern), `iterations` (a list), `strict`, `checksums`, ...
     `pictures` are for `Report.to_html`. Raises InputError where it could not look, except where what was compared
@@ -101,7 +106,15 @@ def check(
     [('mlp', 'output', 0), ('mlp', 'output', 1)]
     """
     words = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
-    return _report_of(_core.check(reference=os.fspath(reference), candidate=os.fspath(candidate), **words))
+    sides = {"reference": os.fspath(reference), "candidate": os.fspath(candidate)}
+    if not all(holds_trace(path) for path in sides.values()):
+        words.setdefault("python", sys.executable)  # it reads what is none
+    return _report_of(_core.check(**sides, **words))
+
+
+def holds_trace(path: str) -> bool:
+    """Whether a recorded trace lies there."""
+    return any(pathlib.Path(path).glob("rank-*.h5"))
 
 
 def estimate_tolerance(

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,8 @@ def open(
     axes: str = "",
     reference: "Trace | None" = None,
 ) -> "Trace":
-    """Opens the trace in `directory`: its index is read, no tensor is.
+    """Opens the trace in `directory`, or what another program saved there (a checkpoint, arrays): the index is read, no
+    tensor is.
 
     `annotations`, `settings` and `axes` are what `ttrace show` takes as `-a`, `--set` and `--axes`: how the ranks hold
     the tensors, where the program has not said it. `reference` is the trace that the model's sizes are taken from (how
@@ -44,7 +46,9 @@ def open(
     """
     model = None if reference is None else reference._core
     with typed("open"):
-        core = _core.open_trace(os.fspath(directory), os.fspath(annotations), list(settings), axes, model)
+        core = _core.open_trace(
+            os.fspath(directory), sys.executable, os.fspath(annotations), list(settings), axes, model
+        )
     return Trace(os.fspath(directory), core)
 
 

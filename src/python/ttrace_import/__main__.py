@@ -58,8 +58,8 @@ def main(words: list[str] | None = None) -> int:
         return 2
     ranks = f", {written.ranks} ranks" if written.ranks > 1 else ""
     print(f"{one_line(str(options.output))}: {written.tensors} tensors, {written.bytes} bytes{ranks}")
-    for what, count in written.left_out.items():
-        print(f"left out: {count} {what}, such as {written.first_left_out[what]}")
+    for what in written.describe_left_out():
+        print(f"left out: {what}")
     return 0
 
 

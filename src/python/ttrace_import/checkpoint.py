@@ -10,7 +10,7 @@ from ttrace_torch.library import NO_MICROBATCH, Kind, Pass, TensorId
 from . import dcp
 from .budget import Budget
 from .options import Options
-from .refusal import Refused, one_line
+from .refusal import Refused, one_line, shown
 from .source_files import is_folder, member, regular_file
 from .tensor_files import SUFFIXES, tensors_in
 from .trace import TraceWriter
@@ -19,6 +19,7 @@ _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
 # Where training programs put the parameters beside what else they save.
 _PARTS = ("model", "state_dict", "model_state_dict", "module")
+_LATEST = "latest_checkpointed_iteration.txt"
 _MOST_INDEX_BYTES = 1 << 28
 
 Keys = tuple[str, ...]
@@ -57,6 +58,9 @@ def _parameters(source: Path, budget: Budget, others: list[str]) -> Iterator[Par
             raise Refused(f"{one_line(str(source))}: an index; expected the folder that it lies in")
         yield from _of_file(source, budget, others)
         return
+    if (source / _LATEST).exists():
+        yield from _parameters(_latest(source), budget, others)
+        return
     if (source / dcp.METADATA).exists():
         for stored in dcp.tensors_of(source, budget, others):
             yield stored.keys, stored.load, str(source)
@@ -67,20 +71,47 @@ def _parameters(source: Path, budget: Budget, others: list[str]) -> Iterator[Par
         return
     files = sorted(path for path in source.iterdir() if path.name.endswith(SUFFIXES))
     chosen = [path for path in files if path.name in _SINGLE][:1] or files
-    if len(chosen) != 1:
-        found = ", ".join(path.name for path in chosen[:3])
+    if not chosen:
         raise Refused(
-            f"{one_line(str(source))}: {len(chosen)} files of tensors{f' ({one_line(found)}, ...)' if found else ''}; "
-            f"expected one, or an index ({' or '.join(_INDICES)}), or DCP's {dcp.METADATA}"
+            f"{one_line(str(source))}: no file of tensors; expected some, or an index ({' or '.join(_INDICES)}), or "
+            f"DCP's {dcp.METADATA}"
         )
-    yield from _of_file(regular_file(chosen[0]), budget, others)
+    yield from _of_files([regular_file(path) for path in chosen], budget, others)
+
+
+def _latest(source: Path) -> Path:
+    """The checkpoint that Megatron wrote last below its --save folder."""
+    path = regular_file(source / _LATEST)
+    with open(path, "rb") as file:
+        word = file.read(64).decode("ascii", "replace").strip()
+    if word != "release" and not word.isdecimal():
+        raise Refused(f"{one_line(str(path))}: {shown(word)}; expected the number of an iteration")
+    folder = source / (word if word == "release" else f"iter_{int(word):07}")
+    if folder.is_symlink() or not folder.is_dir():
+        raise Refused(f"{one_line(str(folder))}: no folder, and {_LATEST} names it; expected a checkpoint")
+    return folder
+
+
+def _of_files(paths: list[Path], budget: Budget, others: list[str]) -> Iterator[Parameter]:
+    """Of files without an index: parts of one checkpoint, or where two have a key in common, things of their own, whose
+    names begin with the file's."""
+    found = [(path, list(_of_file(path, budget, others))) for path in paths]
+    keys = [keys for _, parameters in found for keys, _, _ in parameters]
+    is_one = len(set(keys)) == len(keys)
+    for path, parameters in found:
+        for inner, load, where in parameters:
+            yield inner if is_one else (f"{_stem_of(path)}.{'.'.join(inner)}",), load, where
+
+
+def _stem_of(path: Path) -> str:
+    return path.name[: -len(next(suffix for suffix in SUFFIXES if path.name.endswith(suffix)))]
 
 
 def _of_file(path: Path, budget: Budget, others: list[str]) -> Iterator[Parameter]:
     if not path.name.endswith(SUFFIXES):
         raise Refused(f"{one_line(str(path))}: expected a folder or one of {', '.join(SUFFIXES)}")
     for keys, tensor in tensors_in(path, budget, lambda keys, what: others.append(".".join(keys))):
-        yield keys, lambda tensor=tensor: tensor, str(path)
+        yield keys or (_stem_of(path),), lambda tensor=tensor: tensor, str(path)
 
 
 def _of_index(folder: Path, index: Path, budget: Budget, others: list[str]) -> Iterator[Parameter]:

@@ -70,8 +70,12 @@ class TraceWriter:
         except OSError as error:
             where = one_line(str(self._options.output))
             raise Refused(f"{where}: {error.strerror}; expected a place to write") from None
-        for rank in range(self._world_size):  # all: a rank without tensors is there, too
-            self._open(rank)
+        try:
+            for rank in range(self._world_size):  # all: a rank without tensors is there, too
+                self._open(rank)
+        except BaseException:  # a signal, too: nobody calls `__exit__` yet
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -84,6 +88,9 @@ class TraceWriter:
         """An entry that is no tensor, or not one of those that are asked for."""
         self.left_out[what] += count
         self.first_left_out.setdefault(what, one_line(name))
+
+    def describe_left_out(self) -> list[str]:
+        return [f"{count} {what}, such as {self.first_left_out[what]}" for what, count in self.left_out.items()]
 
     def record(self, rank: int, tensor_id: TensorId, tensor: Any, where: str, *, module_class: str = "") -> bool:
         """False, and said in the trace, where a trace cannot hold such a tensor. Raises Refused."""
@@ -152,6 +159,7 @@ class TraceWriter:
         imported = {
             "format": self._options.format,
             "sources": [recordable(str(path)) for path in self._options.sources],
+            "left_out": self.describe_left_out(),
         }
         provenance = {
             "imported": imported,

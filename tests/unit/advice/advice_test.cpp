@@ -60,6 +60,22 @@ TEST_CASE("a command that a trace names is shown, and stays one command where th
   CHECK(lacking.advice.next.value().ends_with("--reference runs/reference -- /bin/sh -c 'true; touch PWNED'"));
 }
 
+TEST_CASE("of what another program saved no perturbed runs are asked for, and rounding is allowed for first") {
+  const auto is_saved = [](Situation& situation) {
+    situation.has_tolerances = false;
+    situation.is_saved = true;
+    situation.localize.reset();
+  };
+  const Report saved = advised(report_of({wrong("mlp")}, 1), is_saved);
+  CHECK(saved.advice.instead == std::nullopt);
+  CHECK(saved.advice.next == "ttrace check --html report.html");
+  const auto is_rounded = [&](Situation& situation) {
+    is_saved(situation);
+    situation.rounded_check = "ttrace check --rounded-to bfloat16";
+  };
+  CHECK(advised(report_of({wrong("mlp")}, 1), is_rounded).advice.next == "ttrace check --rounded-to bfloat16");
+}
+
 TEST_CASE("annotations are asked for before tolerances, and tolerances before a second run") {
   const auto lacks_both = [](Situation& situation) { situation.is_mapping_known = situation.has_tolerances = false; };
   Finding guessed = wrong("mlp");

@@ -21,9 +21,9 @@ TEST_CASE("each member of a candidate's check is set from the run file, or is le
   job.tolerance = "own-tolerance.yaml";
   const Workspace workspace("work");
   // A member that is added to CheckOptions does not compile here until it is named.
-  const auto [reference, candidate, annotations, reference_annotations, correspondence, tolerance, bits, sequences,
-              tolerance_reference, only, iterations, reference_iterations, candidate_iterations, waivers, strict,
-              checksums, accept_overrides, allow_same_run, pictures, threads, team] =
+  const auto [reference, candidate, python, annotations, reference_annotations, correspondence, tolerance, bits,
+              sequences, tolerance_reference, rounded_to, only, iterations, reference_iterations, candidate_iterations,
+              waivers, strict, checksums, accept_overrides, allow_same_run, pictures, threads, team] =
       check_options(file, job, workspace, "2026-12-31");
   CHECK(reference == workspace.trace_of(kReference).string());
   CHECK(candidate == workspace.trace_of(candidate_artifact(job)).string());
@@ -34,7 +34,8 @@ TEST_CASE("each member of a candidate's check is set from the run file, or is le
   CHECK(waivers.size() == 1);
   CHECK(accept_overrides);
   // A run file says nothing of these; threads and pictures are the command line's.
-  CHECK((correspondence.empty() && tolerance_reference.empty() && only.empty() && iterations.empty()));
+  CHECK((correspondence.empty() && tolerance_reference.empty() && python.empty() && rounded_to.empty()));
+  CHECK((only.empty() && iterations.empty()));
   CHECK((reference_iterations.empty() && candidate_iterations.empty()));
   CHECK((!strict && !bits && sequences.empty() && checksums && !allow_same_run && !pictures && threads == 0 &&
          team == nullptr));
