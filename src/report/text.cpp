@@ -428,14 +428,19 @@ std::string describe_notes(const Report& report, std::size_t most, const TextSty
 
 }  // namespace
 
-std::string sentence_of(const Report& report) {
+const Finding* subject_of(const Report& report) {
   const Finding* first = report.first_wrong();
-  if (first == nullptr) return headline(report);
-  if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
-  const bool known =
-      !report.explanation.roots.empty() &&
-      (report.explanation.wrong_in_second_run || &report.findings[report.explanation.roots[0].finding] == first);
-  return known ? report.explanation.roots[0].sentence : first->message;
+  if (first == nullptr || group_of(report, *first) != nullptr) return first;
+  const bool has_confirmed_root = !report.explanation.roots.empty() && report.explanation.wrong_in_second_run;
+  return has_confirmed_root ? &report.findings[report.explanation.roots[0].finding] : first;
+}
+
+std::string sentence_of(const Report& report) {
+  const Finding* subject = subject_of(report);
+  if (subject == nullptr) return headline(report);
+  if (const MissingGroup* group = group_of(report, *subject)) return describe(*group);
+  const auto& roots = report.explanation.roots;
+  return !roots.empty() && &report.findings[roots[0].finding] == subject ? roots[0].sentence : subject->message;
 }
 
 std::string to_text(const Report& report, const TextOptions& options) {
