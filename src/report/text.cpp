@@ -388,10 +388,23 @@ std::string verdict_of(const Report& report, const TextStyle& style) {
   return verdict_with(report, clause, style, style.width);
 }
 
+// Names the first tensor that differs, unless what the check lacks names it already.
+std::string name_first(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr) return "";
+  if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
+  const bool is_named = report.advice.instead->find(to_string(first->id)) != std::string::npos;
+  return is_named && !first->id.name.empty() ? "" : first->message;
+}
+
 std::string one_line(const Report& report, const TextStyle& style) {
   const std::string clause = report.same() ? "" : reason_without_finding(report);
-  const std::string sentence = report.first_wrong() == nullptr ? clause : sentence_of(report);
-  return verdict_with(report, report.advice.instead.value_or(sentence), style, std::string::npos);
+  std::string sentence = report.first_wrong() == nullptr ? clause : sentence_of(report);
+  if (report.advice.instead) {
+    const std::string first = name_first(report);
+    sentence = *report.advice.instead + (first.empty() ? "" : "; first that differs: " + first);
+  }
+  return verdict_with(report, sentence, style, std::string::npos);
 }
 
 // Commands are there to be copied: they stay whole.
@@ -401,7 +414,11 @@ std::string command_line(std::string_view label, const std::string& command, con
 
 // Says what to do before the findings are worth reading.
 std::string describe_instead(const Report& report, const TextStyle& style) {
-  std::string text = verdict_with(report, *report.advice.instead, style, style.width) + "\n";
+  std::string text = verdict_with(report, *report.advice.instead, style, style.width);
+  if (const std::string first = name_first(report); !first.empty()) {
+    text += paragraph("first that differs", first, style);
+  }
+  text += '\n';
   if (report.advice.next) text += command_line("next", *report.advice.next, style);
   return text + command_line("all findings", report.advice.all_findings, style);
 }
