@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/count_of.h"
 #include "base/estimator.h"
 #include "base/tensor_name.h"
 #include "report/module_groups.h"
@@ -209,10 +210,6 @@ std::string describe_roots(const Report& report, std::size_t most, const TextSty
   return text;
 }
 
-std::string count_of(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string describe_questions(const Report& report, const TextStyle& style) {
   std::string text;
   for (const Question& question : report.explanation.questions) {
@@ -295,13 +292,13 @@ std::string describe_open(const Report& report) {
   std::vector<std::string_view> kinds;
   for (const Kind kind : report.unseen_kinds()) kinds.push_back(name_of(kind));
   if (!kinds.empty()) {
-    return fmt::format("no {} passed, and {} tensors were not seen", fmt::join(kinds, ", no "),
-                       report.totals.counts.not_seen);
+    return fmt::format("no {} passed, and {} not seen", fmt::join(kinds, ", no "),
+                       count_was(report.totals.counts.not_seen, "tensor"));
   }
   if (report.totals.counts.pass == 0) return "nothing trusted was compared";
   if (report.runs.failed) return fmt::format("{}; nothing of it is wrong", *report.runs.failed);
   if (report.totals.counts.not_seen == 0) return "modules are configured otherwise (--strict)";
-  return fmt::format("{} tensors were not seen (--strict)", report.totals.counts.not_seen);
+  return fmt::format("{} not seen (--strict)", count_was(report.totals.counts.not_seen, "tensor"));
 }
 
 // Returns why the verdict is not `same` if no tensor is wrong; empty if one is.

@@ -159,9 +159,8 @@ int main(int count, char** words) {
   facts.candidate = make_run("candidate", kRanks, "tp=8,pp=4,dp=2");
   facts.command = "ttrace check --reference reference --candidate candidate -a annotations.yaml -t tolerance.yaml";
   report.advice.next =
-      "ttrace localize --reference reference --candidate candidate -a annotations.yaml -t tolerance.yaml -o localized "
-      "-- "
-      "torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 32";
+      "ttrace localize --reference reference --candidate candidate -a annotations.yaml -t tolerance.yaml "
+      "-- torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 32";
   std::ofstream file(words[1], std::ios::binary);
   file << to_html(report, facts);
   std::cout << tensors.size() << " tensors\n";
