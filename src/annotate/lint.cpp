@@ -81,11 +81,24 @@ class Linter {
     }
   }
 
+  // A parameter lies as its gradient does, whose bits tell where its own do not: the ones of a norm, zeros of a bias.
+  std::set<std::string> replicated_parameters() const {
+    std::set<std::string> names;
+    for (const auto& [id, tensor] : alignment_.tensors) {
+      if (is_parameter_kind(id.kind) && is_same_on_all_ranks(tensor)) names.insert(id.name);
+    }
+    return names;
+  }
+
   void find_unplaced() {
+    const std::set<std::string> replicated = replicated_parameters();
     std::set<NameAndKind> placed, open;  // by a rule, the program, its shape or its bits; and what is not
     for (const auto& [id, tensor] : alignment_.tensors) {
+      const bool is_replicated =
+          is_same_on_all_ranks(tensor) ||
+          (is_parameter_kind(id.kind) && replicated.contains(id.name) && has_equal_copies(tensor));
       const bool is_placed =
-          tensor.annotated || !tensor.deduced.empty() || tensor.pieces().size() == 1 || is_same_on_all_ranks(tensor);
+          tensor.annotated || !tensor.deduced.empty() || tensor.pieces().size() == 1 || is_replicated;
       (is_placed ? placed : open).emplace(id.name, id.kind);
     }
     for (const NameAndKind& subject : open) placed.erase(subject);

@@ -101,15 +101,18 @@ class MisplacedTensor {
 
 }  // namespace
 
-bool is_same_on_all_ranks(const LogicalTensor& tensor) {
+bool has_equal_copies(const LogicalTensor& tensor) {
   std::set<std::int32_t> ranks;
   std::set<std::uint64_t> checksums;
-  const std::vector<Piece> pieces = tensor.pieces();
-  for (const Piece& piece : pieces) {
+  for (const Piece& piece : tensor.pieces()) {
     ranks.insert(piece.rank);
     checksums.insert(piece.entry->checksum);
   }
-  return ranks.size() > 1 && checksums.size() == 1 && !is_constant(pieces[0]);
+  return ranks.size() > 1 && checksums.size() == 1;
+}
+
+bool is_same_on_all_ranks(const LogicalTensor& tensor) {
+  return has_equal_copies(tensor) && !is_constant(tensor.pieces()[0]);
 }
 
 std::vector<Misplacement> find_misplaced(const AlignedTrace& aligned, const Annotations& annotations,

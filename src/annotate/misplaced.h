@@ -9,8 +9,11 @@
 
 namespace ttrace {
 
-// True where several ranks hold parts of the tensor, all with the same bits, which are not all one value: copies, not
-// parts of something larger.
+// True where several ranks hold parts of the tensor, all with the same bits. Of parts that are all one value that does
+// not tell whether they are copies.
+bool has_equal_copies(const LogicalTensor& tensor);
+
+// True where they are copies, not parts of something larger: their bits are not all one value.
 bool is_same_on_all_ranks(const LogicalTensor& tensor);
 
 struct Misplacement {

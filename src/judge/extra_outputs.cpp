@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/count_of.h"
 #include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
@@ -60,9 +61,9 @@ void waive_extra_outputs(const Alignment& reference, const Alignment& candidate,
   });
   if (waived == 0) return;
   matching.waived += static_cast<std::int64_t>(waived);
-  matching.notes.push_back(
-      fmt::format("waived: {} values that modules return on one side alone, beside what both return: {}", waived,
-                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
+  matching.notes.push_back(fmt::format("waived: {} that modules return on one side alone, beside what both return: {}",
+                                       count_of(waived, "value"),
+                                       comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 }  // namespace ttrace

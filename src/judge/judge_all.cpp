@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/count_of.h"
 #include "base/describe.h"
 #include "base/estimator.h"
 #include "judge/backward_order.h"
@@ -186,14 +187,13 @@ void note_nonfinite_and_replicas(std::span<const Finding> findings, std::vector<
   }
   if (nonfinite > 0) {
     notes.push_back(
-        fmt::format("{} tensors hold NaN or Inf at the same places on both sides, and are judged by their "
+        fmt::format("{} with NaN or Inf at the same places on both sides, judged by the "
                     "other elements, such as {}",
-                    nonfinite, to_string(first_nonfinite->id)));
+                    count_of(nonfinite, "tensor"), to_string(first_nonfinite->id)));
   }
   if (replicas > 0) {
-    notes.push_back(
-        fmt::format("{} tensors have copies on several ranks that differ, within what is allowed, such as {}", replicas,
-                    to_string(first_replicas->id)));
+    notes.push_back(fmt::format("{} with copies on several ranks that differ, within what is allowed, such as {}",
+                                count_of(replicas, "tensor"), to_string(first_replicas->id)));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "align/passed_on.h"
+#include "base/count_of.h"
 #include "base/describe.h"
 #include "base/tensor_name.h"
 #include "sketch/cells.h"
@@ -112,7 +113,7 @@ void waive(Reason reason, const std::function<bool(const std::string&)>& is_harm
     if (is_known_harmless) names.insert(printable(without_numbers(module)));
   }
   matching.waived += static_cast<std::int64_t>(waived);
-  matching.notes.push_back(fmt::format("waived: {} tensors of modules that {}: {}", waived, which,
+  matching.notes.push_back(fmt::format("waived: {} of modules that {}: {}", count_of(waived, "tensor"), which,
                                        comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 

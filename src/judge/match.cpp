@@ -13,6 +13,7 @@
 #include "align/holders.h"
 #include "align/recorded_bits.h"
 #include "align/token_rows.h"
+#include "base/count_of.h"
 #include "base/describe.h"
 #include "base/error.h"
 #include "base/lookup.h"
@@ -104,8 +105,8 @@ class DtypeNotes {
   }
   void write(std::vector<std::string>& notes) const {
     for (const auto& [dtypes, use] : seen_) {
-      notes.push_back(fmt::format("{} in the reference is {} in the candidate: {} tensors, such as {}",
-                                  name_of(dtypes.first), name_of(dtypes.second), use.first, use.second));
+      notes.push_back(fmt::format("{} in the reference is {} in the candidate: {}, such as {}", name_of(dtypes.first),
+                                  name_of(dtypes.second), count_of(use.first, "tensor"), use.second));
     }
   }
 
@@ -200,9 +201,10 @@ std::string describe_holdings(const Alignment& alignment) {
     if (id.microbatch != kNoMicrobatch) microbatches.insert(id.microbatch);
     if (first == nullptr || tensor.order < first->order) first = &tensor;
   }
-  return fmt::format(
-      "{} tensors of iteration {}, micro-batch {}, such as {}", alignment.tensors.size(), fmt::join(iterations, " "),
-      microbatches.empty() ? "-" : fmt::format("{}", fmt::join(microbatches, " ")), to_string(first->id));
+  return fmt::format("{} of iteration {}, micro-batch {}, such as {}", count_of(alignment.tensors.size(), "tensor"),
+                     fmt::join(iterations, " "),
+                     microbatches.empty() ? "-" : fmt::format("{}", fmt::join(microbatches, " ")),
+                     to_string(first->id));
 }
 
 [[noreturn]] void throw_nothing_in_common(const Alignment& reference, const Alignment& candidate) {
@@ -305,8 +307,8 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
   std::size_t written = 0;
   for (const auto& [key, use] : uses) {
     if (written++ == kMostReasons) break;
-    matching.notes.push_back(fmt::format("not seen in the {}: {}: {} tensors, such as {}", name_of(key.first),
-                                         key.second, use.tensors, use.first));
+    matching.notes.push_back(fmt::format("not seen in the {}: {}: {}, such as {}", name_of(key.first), key.second,
+                                         count_of(use.tensors, "tensor"), use.first));
   }
   if (uses.size() > kMostReasons) {
     matching.notes.push_back(
@@ -333,8 +335,8 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
     for (const auto& [kind, count] : kinds) counts.push_back(fmt::format("{} {}", count, name_of(kind)));
     sentences.push_back(fmt::format("the {} holds less by design ({})", name_of(side), fmt::join(reasons, "; ")));
     if (tensors == 0) continue;  // the other holds no more
-    sentences.back() += fmt::format(": of the {}, {} tensors are not recorded in it: {}", name_of(other_than(side)),
-                                    tensors, fmt::join(counts, ", "));
+    sentences.back() += fmt::format(": of the {}, {} not recorded in it: {}", name_of(other_than(side)),
+                                    count_of(tensors, "tensor"), fmt::join(counts, ", "));
   }
   return fmt::format("{}", fmt::join(sentences, "; "));
 }
@@ -443,9 +445,9 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
   matching.waived += recomputed;
   if (recomputed > 0) {
     matching.notes.push_back(
-        fmt::format("waived: {} tensors that the reference recomputed and the candidate did not; "
+        fmt::format("waived: {} that the reference recomputed and the candidate did not; "
                     "their first forward is compared",
-                    recomputed));
+                    count_of(recomputed, "tensor")));
   }
 }
 
@@ -457,7 +459,7 @@ void waive_local(const Alignment& reference, const Alignment& candidate, Matchin
   matching.waived += static_cast<std::int64_t>(local.size());
   std::set<std::string> names;
   for (const TensorId& id : local) names.insert(printable(id.name));
-  matching.notes.push_back(fmt::format("waived: {} tensors that are local to a rank: {}", local.size(),
+  matching.notes.push_back(fmt::format("waived, as local to a rank: {}: {}", count_of(local.size(), "tensor"),
                                        comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 

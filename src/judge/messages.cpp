@@ -27,9 +27,11 @@ std::string describe_worst(const Difference& difference) {
                        difference.sketch->worst_rank);
   }
   if (difference.worst_index.empty() && difference.worst_rank < 0) return "";
-  return fmt::format("; worst at {}: reference {:.6g}, candidate {:.6g}, on rank {} at {}",
+  const bool is_elsewhere = difference.worst_local_index != difference.worst_index;
+  return fmt::format("; worst at {}: reference {:.6g}, candidate {:.6g}, on rank {}{}",
                      to_string(difference.worst_index), difference.worst_reference, difference.worst_candidate,
-                     difference.worst_rank, to_string(difference.worst_local_index));
+                     difference.worst_rank,
+                     is_elsewhere ? fmt::format(" at {}", to_string(difference.worst_local_index)) : "");
 }
 
 // Writes `value` with one digit more than `tolerance` has.
@@ -40,6 +42,14 @@ std::string digits_of(double value, double tolerance) {
 
 std::string describe_holders(std::span<const std::int32_t> ranks) {
   return ranks.empty() ? "" : fmt::format("; on {}", describe_ranks(ranks));
+}
+
+// Says where the worst element is, and which ranks hold the error, unless that one alone does.
+std::string describe_place(const Difference& difference, std::span<const std::int32_t> ranks) {
+  const std::string worst = describe_worst(difference);
+  const std::int32_t rank = difference.sketch ? difference.sketch->worst_rank : difference.worst_rank;
+  const bool says_it = !worst.empty() && ranks.size() == 1 && ranks.front() == rank;
+  return worst + (says_it ? "" : describe_holders(ranks));
 }
 
 // Names a factor when the candidate equals the reference times this factor, to within what a correct tensor may differ
@@ -65,7 +75,7 @@ std::int64_t row_of_worst(const Difference& difference, const TensorPair& pair) 
 
 std::string describe_statistic(const TensorPair& pair, const Difference& difference, const JudgedStatistic& judged,
                                std::span<const std::int32_t> ranks) {
-  const std::string holders = describe_worst(difference) + describe_holders(ranks);
+  const std::string place = describe_place(difference, ranks);
   if (judged.statistic == Statistic::kScale) {
     return fmt::format("all elements together are {} times the reference's; correct runs: within {:.2g}{}",
                        digits_of(1 + judged.measured, judged.allowed), judged.allowed, describe_holders(ranks));
@@ -74,16 +84,16 @@ std::string describe_statistic(const TensorPair& pair, const Difference& differe
     const Shape& shape = whole_shape_of(*pair.reference);
     const Shape row = index_at(difference.worst_row, {shape.begin(), shape.end() - 1});
     return fmt::format("row {} of {} differs by {:.3g} times the norm of a typical row; correct runs: up to {:.2g}{}",
-                       to_string(row), difference.rows, judged.measured, judged.allowed, holders);
+                       to_string(row), difference.rows, judged.measured, judged.allowed, place);
   }
   if (judged.statistic == Statistic::kCell) {
     return fmt::format(
         "a cell of its sketch differs by {:.3g} times the norm of a typical one; correct runs: up to {:.2g}{}",
-        judged.measured, judged.allowed, holders);
+        judged.measured, judged.allowed, place);
   }
   return fmt::format(
       "one of {} elements differs by {:.3g} times the size of a typical one; correct runs: up to {:.2g}{}",
-      difference.elements, judged.measured, judged.allowed, holders);
+      difference.elements, judged.measured, judged.allowed, place);
 }
 
 std::string describe_coherence(const ToleranceKey& group, std::size_t tensors, const JudgedStatistic& judged) {
@@ -102,12 +112,12 @@ std::string describe_excess(const TensorPair& pair, const Difference& difference
   } else if (allowed > 0) {
     text += fmt::format(" ({:.3g} times)", rel_err / allowed);
   }
-  return text + describe_worst(difference) + describe_holders(ranks) + describe_factor(pair, difference, allowed);
+  return text + describe_place(difference, ranks) + describe_factor(pair, difference, allowed);
 }
 
 std::string describe_exact(const Difference& difference, std::span<const std::int32_t> ranks) {
-  return fmt::format("{} of {} elements differ; integers and bool must be equal{}{}", difference.differing,
-                     difference.elements, describe_worst(difference), describe_holders(ranks));
+  return fmt::format("{} of {} elements differ; integers and bool must be equal{}", difference.differing,
+                     difference.elements, describe_place(difference, ranks));
 }
 
 std::string describe_nonfinite(const Difference& difference) {

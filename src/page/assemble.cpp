@@ -7,7 +7,9 @@
 #include <cmath>
 #include <map>
 
+#include "base/trace.h"
 #include "page/page_template.h"
+#include "text/wrap.h"
 
 namespace ttrace {
 namespace {
@@ -44,24 +46,17 @@ std::string fill_template(const std::map<std::string_view, std::string>& values)
   }
 }
 
+constexpr std::size_t kMostOfSentence = 600;  // columns: a name in it may fill a page
 constexpr std::array<std::string_view, 4> kContents = {"report", "run", "sdc", "history"};  // in order of PageContent
 
 }  // namespace
 
-std::string page_of(PageContent content, const std::string& sentence, const std::string& data) {
-  return fill_template({{kPageSentence, escape_html(sentence)},
+std::string page_of(PageContent content, const std::string& headline, const std::string& sentence,
+                    const std::string& data) {
+  return fill_template({{kPageHeadline, escape_html(headline)},
+                        {kPageSentence, escape_html(clipped(printable(sentence), kMostOfSentence))},
                         {kPageContent, std::string(kContents[static_cast<std::size_t>(content)])},
                         {kPageData, data}});
-}
-
-std::string title_of(RunVerdict verdict, const std::string& sentence) {
-  constexpr std::size_t kMostBytes = 600;
-  std::string title = printable(sentence);
-  if (!title.starts_with(name_of(verdict))) title = fmt::format("{}: {}", name_of(verdict), title);
-  if (title.size() <= kMostBytes) return title;
-  std::size_t end = kMostBytes;
-  while (end > 0 && (static_cast<unsigned char>(title[end]) & 0xc0) == 0x80) --end;  // no half of a character
-  return title.substr(0, end) + " ...";
 }
 
 std::string with_length(const nlohmann::ordered_json& json) {

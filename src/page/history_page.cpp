@@ -48,8 +48,8 @@ nlohmann::ordered_json to_object(const History& history) {
 
 std::string to_html(const History& history) {
   const std::size_t checks = history.checks.size();
-  const std::string sentence = fmt::format("{} check{} of {}", checks, checks == 1 ? "" : "s", printable(history.file));
-  return page_of(PageContent::kHistory, sentence, pack(with_length(to_object(history))));
+  const std::string headline = fmt::format("{} check{} of {}", checks, checks == 1 ? "" : "s", printable(history.file));
+  return page_of(PageContent::kHistory, headline, "", pack(with_length(to_object(history))));
 }
 
 }  // namespace ttrace

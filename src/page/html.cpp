@@ -13,6 +13,7 @@
 #include "page/packed.h"
 #include "report/json.h"
 #include "report/render.h"
+#include "text/wrap.h"
 
 namespace ttrace {
 namespace {
@@ -22,6 +23,7 @@ using Json = nlohmann::ordered_json;
 // Messages that only say in words what the columns hold are left out, and so are all from here on: a page stays small.
 constexpr std::size_t kMostMessageBytes = 1 << 20;
 constexpr std::size_t kMostRoots = 200;
+constexpr std::size_t kWidestName = 80;      // of a headline
 constexpr std::size_t kRowsInFull = 50'000;  // a longer table has what is judged, and leaves the rest to --csv
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -171,6 +173,28 @@ Json fields_of(const Row& row, const PageFacts& facts, bool is_one_of_many) {
   return json;
 }
 
+// Says in a few words what the verdict is, and where the first error lies.
+std::string headline_of(const Report& report) {
+  if (report.same()) return printable(sentence_of(report));
+  const std::string verdict(name_of(report.verdict()));
+  const Finding* subject = subject_of(report);
+  if (subject == nullptr) return verdict;
+  if (subject->id.name.empty()) return fmt::format("{}: {}", verdict, name_of(subject->reason));  // about ranks
+  const std::string name = clipped(printable(subject->id.name), kWidestName);
+  const bool is_missing = subject->verdict == Verdict::kMissing;
+  return fmt::format("{}: {} {}{}", verdict, name, name_of(subject->id.kind), is_missing ? " is missing" : "");
+}
+
+std::string headline_of(const RunReport& report) {
+  const RunVerdict verdict = report.verdict();
+  const auto alike =
+      std::ranges::count_if(report.candidates, [&](const auto& one) { return one.verdict() == verdict; });
+  const std::size_t all = report.candidates.size();
+  if (verdict == RunVerdict::kSame) return fmt::format("same: {} candidate{}", all, all == 1 ? "" : "s");
+  if (alike == 0) return std::string(name_of(verdict));
+  return fmt::format("{}: {} of {} candidate{}", name_of(verdict), alike, all, all == 1 ? "" : "s");
+}
+
 // The report as the page reads it: the JSON text, then the columns that it describes.
 std::string encode(const Report& report, const PageFacts& facts) {
   const std::vector<Row> rows = rows_of(report);
@@ -191,6 +215,7 @@ std::string encode(const Report& report, const PageFacts& facts) {
 
   Json json = to_object_without_findings(report);
   json.erase("first_wrong");  // the page has it in its table
+  json["headline"] = headline_of(report);
   json["sentence"] = printable(sentence_of(report));
   json["command"] = printable(facts.command);
   if (facts.reference) json["reference_run"] = to_object(*facts.reference);
@@ -238,7 +263,7 @@ Json index_of(const RunReport& report) {
 }  // namespace
 
 std::string to_html(const Report& report, const PageFacts& facts) {
-  return page_of(PageContent::kReport, title_of(report.verdict(), sentence_of(report)), pack(encode(report, facts)));
+  return page_of(PageContent::kReport, headline_of(report), sentence_of(report), pack(encode(report, facts)));
 }
 
 std::string to_html(const RunReport& report, std::span<const PageFacts> facts, const History& history) {
@@ -249,7 +274,7 @@ std::string to_html(const RunReport& report, std::span<const PageFacts> facts, c
     const CandidateReport& candidate = report.candidates[i];
     data += "\n" + (candidate.problem.empty() ? pack(encode(candidate.report, facts[i])) : "-");
   }
-  return page_of(PageContent::kRun, title_of(report.verdict(), sentence_of(report)), data);
+  return page_of(PageContent::kRun, headline_of(report), sentence_of(report), data);
 }
 
 }  // namespace ttrace

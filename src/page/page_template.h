@@ -5,10 +5,11 @@
 
 namespace ttrace {
 
-// Has places to fill: kPageSentence (in the title and in the body), kPageContent (of what it is a page: "report",
-// "run", "sdc" or "history") and kPageData.
+// Has places to fill: kPageHeadline (in the title and in the body), kPageSentence (shown where no scripts run),
+// kPageContent (of what it is a page: "report", "run", "sdc" or "history") and kPageData.
 extern const std::string_view kPageTemplate;
 
+inline constexpr std::string_view kPageHeadline = "{{headline}}";
 inline constexpr std::string_view kPageSentence = "{{sentence}}";
 inline constexpr std::string_view kPageContent = "{{content}}";
 inline constexpr std::string_view kPageData = "{{data}}";

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -73,7 +75,8 @@ std::string to_html(const SdcReport& report, const std::string& command) {
   for (const auto& [step, number] : microsteps) json["microsteps"].push_back({step.first, step.second});
   json["drawn"] = drawn_types(report, microsteps);
   const RunVerdict verdict = same_or_different(report.same());
-  return page_of(PageContent::kSdc, title_of(verdict, sentence_of(report)), pack(with_length(json)));
+  const std::string headline = fmt::format("{}: {}", name_of(verdict), sentence_of(report));
+  return page_of(PageContent::kSdc, headline, "", pack(with_length(json)));
 }
 
 }  // namespace ttrace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/count_of.h"
 #include "base/describe.h"
 
 namespace ttrace {
@@ -95,9 +96,9 @@ std::string describe_lack_of_proof(const Report& report) {
 }
 
 std::string describe(const OverrideUse& use) {
-  return fmt::format("the override '{}'{} ({}: {}) allows {} for {} tensors, of which {} need it", use.pattern,
+  return fmt::format("the override '{}'{} ({}: {}) allows {} for {}, of which {} need{} it", use.pattern,
                      use.kind ? fmt::format(" of {}", name_of(*use.kind)) : "", use.where, use.reason, use.allowed,
-                     use.covered, use.excused);
+                     count_of(use.covered, "tensor"), use.excused, use.excused == 1 ? "s" : "");
 }
 
 }  // namespace ttrace

@@ -11,6 +11,10 @@
 
 namespace ttrace {
 
+// Returns the finding that `sentence_of` is about: the first root cause's, or the first wrong one; null where nothing is
+// wrong.
+const Finding* subject_of(const Report& report);
+
 // Says in a sentence why the verdict is `different`: the sentence of the first root cause, or the message of the first
 // wrong tensor. "same" if the verdict is that.
 std::string sentence_of(const Report& report);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/count_of.h"
 #include "base/estimator.h"
 #include "base/tensor_name.h"
 #include "report/module_groups.h"
@@ -209,10 +210,6 @@ std::string describe_roots(const Report& report, std::size_t most, const TextSty
   return text;
 }
 
-std::string count_of(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string describe_questions(const Report& report, const TextStyle& style) {
   std::string text;
   for (const Question& question : report.explanation.questions) {
@@ -295,13 +292,13 @@ std::string describe_open(const Report& report) {
   std::vector<std::string_view> kinds;
   for (const Kind kind : report.unseen_kinds()) kinds.push_back(name_of(kind));
   if (!kinds.empty()) {
-    return fmt::format("no {} passed, and {} tensors were not seen", fmt::join(kinds, ", no "),
-                       report.totals.counts.not_seen);
+    return fmt::format("no {} passed, and {} not seen", fmt::join(kinds, ", no "),
+                       count_was(report.totals.counts.not_seen, "tensor"));
   }
   if (report.totals.counts.pass == 0) return "nothing trusted was compared";
   if (report.runs.failed) return fmt::format("{}; nothing of it is wrong", *report.runs.failed);
   if (report.totals.counts.not_seen == 0) return "modules are configured otherwise (--strict)";
-  return fmt::format("{} tensors were not seen (--strict)", report.totals.counts.not_seen);
+  return fmt::format("{} not seen (--strict)", count_was(report.totals.counts.not_seen, "tensor"));
 }
 
 // Returns why the verdict is not `same` if no tensor is wrong; empty if one is.
@@ -388,10 +385,23 @@ std::string verdict_of(const Report& report, const TextStyle& style) {
   return verdict_with(report, clause, style, style.width);
 }
 
+// Names the first tensor that differs, unless what the check lacks names it already.
+std::string name_first(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr) return "";
+  if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
+  const bool is_named = report.advice.instead->find(to_string(first->id)) != std::string::npos;
+  return is_named && !first->id.name.empty() ? "" : first->message;
+}
+
 std::string one_line(const Report& report, const TextStyle& style) {
   const std::string clause = report.same() ? "" : reason_without_finding(report);
-  const std::string sentence = report.first_wrong() == nullptr ? clause : sentence_of(report);
-  return verdict_with(report, report.advice.instead.value_or(sentence), style, std::string::npos);
+  std::string sentence = report.first_wrong() == nullptr ? clause : sentence_of(report);
+  if (report.advice.instead) {
+    const std::string first = name_first(report);
+    sentence = *report.advice.instead + (first.empty() ? "" : "; first that differs: " + first);
+  }
+  return verdict_with(report, sentence, style, std::string::npos);
 }
 
 // Commands are there to be copied: they stay whole.
@@ -401,7 +411,11 @@ std::string command_line(std::string_view label, const std::string& command, con
 
 // Says what to do before the findings are worth reading.
 std::string describe_instead(const Report& report, const TextStyle& style) {
-  std::string text = verdict_with(report, *report.advice.instead, style, style.width) + "\n";
+  std::string text = verdict_with(report, *report.advice.instead, style, style.width);
+  if (const std::string first = name_first(report); !first.empty()) {
+    text += paragraph("first that differs", first, style);
+  }
+  text += '\n';
   if (report.advice.next) text += command_line("next", *report.advice.next, style);
   return text + command_line("all findings", report.advice.all_findings, style);
 }
@@ -428,14 +442,19 @@ std::string describe_notes(const Report& report, std::size_t most, const TextSty
 
 }  // namespace
 
-std::string sentence_of(const Report& report) {
+const Finding* subject_of(const Report& report) {
   const Finding* first = report.first_wrong();
-  if (first == nullptr) return headline(report);
-  if (const MissingGroup* group = group_of(report, *first)) return describe(*group);
-  const bool known =
-      !report.explanation.roots.empty() &&
-      (report.explanation.wrong_in_second_run || &report.findings[report.explanation.roots[0].finding] == first);
-  return known ? report.explanation.roots[0].sentence : first->message;
+  if (first == nullptr || group_of(report, *first) != nullptr) return first;
+  const bool has_confirmed_root = !report.explanation.roots.empty() && report.explanation.wrong_in_second_run;
+  return has_confirmed_root ? &report.findings[report.explanation.roots[0].finding] : first;
+}
+
+std::string sentence_of(const Report& report) {
+  const Finding* subject = subject_of(report);
+  if (subject == nullptr) return headline(report);
+  if (const MissingGroup* group = group_of(report, *subject)) return describe(*group);
+  const auto& roots = report.explanation.roots;
+  return !roots.empty() && &report.findings[roots[0].finding] == subject ? roots[0].sentence : subject->message;
 }
 
 std::string to_text(const Report& report, const TextOptions& options) {

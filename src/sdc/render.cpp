@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/count_of.h"
 #include "base/outcome.h"
 #include "sdc/report.h"
 #include "sdc/tables.h"
@@ -104,7 +105,7 @@ std::string to_text(const SdcReport& report) {
     text += fmt::format("worst-case noise-to-signal of the gradients: {:.4g}\n", *worst);
   }
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", note);
-  return text + fmt::format("\n{} tensors compared\n", report.tensors);
+  return text + fmt::format("\n{} compared\n", count_of(report.tensors, "tensor"));
 }
 
 std::string submodules_csv(const SdcReport& report) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "align/recorded_bits.h"
+#include "base/count_of.h"
 #include "base/error.h"
 #include "judge/judge.h"
 #include "judge/routing.h"
@@ -31,7 +32,7 @@ void note_unchecked(const Alignment& alignment, const std::set<TensorId>& checke
     total += count;
   }
   if (total > 0)
-    report.notes.push_back(fmt::format("{} tensors are in no relation, and were not checked: {}", total, text));
+    report.notes.push_back(fmt::format("{} in no relation, and not checked: {}", count_was(total, "tensor"), text));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/count_of.h"
 #include "base/error.h"
 #include "compare/same_bits.h"
 #include "format/format.h"
@@ -76,10 +77,10 @@ struct Collected {
 std::string summary_of(const Collected& collected, const fs::path& directory, double seconds) {
   const auto& [traces, ranks, world_size, tensors, bytes, in_files, recording] = collected;
   const std::string stored = in_files < bytes ? fmt::format(" ({} in files)", readable_bytes(in_files)) : "";
-  return fmt::format("collected {}{} rank{}, {} tensors, {}{} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
-                     traces == 1 ? "" : fmt::format("{} iterations of ", traces), ranks, ranks == 1 ? "" : "s",
-                     readable_count(tensors), readable_bytes(bytes), stored, seconds, recording,
-                     100 * recording / std::max(seconds, 1e-3), directory.string());
+  return fmt::format("collected {}{}, {} tensor{}, {}{} in {:.1f} s (recording took {:.1f} s, {:.0f} %) -> {}",
+                     traces == 1 ? "" : fmt::format("{} iterations of ", traces), count_of(ranks, "rank"),
+                     readable_count(tensors), tensors == 1 ? "" : "s", readable_bytes(bytes), stored, seconds,
+                     recording, 100 * recording / std::max(seconds, 1e-3), directory.string());
 }
 
 // Says what keeps the trace from being whole.

@@ -72,7 +72,7 @@ def test_nan_at_the_same_place_on_both_sides_is_noted(check):
     report, findings = check(at(NAN), shards(at(NAN)), "-t", "t.yaml", code=0)
     assert findings == []
     assert report["notes"] == [
-        "1 tensors hold NaN or Inf at the same places on both sides, and are judged by their "
+        "1 tensor with NaN or Inf at the same places on both sides, judged by the "
         "other elements, such as layers.0.mlp output, iteration 0, micro-batch 0"
     ]
 
@@ -180,7 +180,7 @@ def test_integers_instead_of_floats_are_compared_by_value(check, more, expected)
     report, findings = check(model(), candidate, "-t", "t.yaml", code=1 if expected else 0)
     assert [finding[:2] for finding in findings] == expected
     assert report["notes"] == [
-        "float32 in the reference is int32 in the candidate: 1 tensors, such as layers.0.mlp output, iteration 0, "
+        "float32 in the reference is int32 in the candidate: 1 tensor, such as layers.0.mlp output, iteration 0, "
         "micro-batch 0"
     ]
 

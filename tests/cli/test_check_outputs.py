@@ -77,6 +77,8 @@ CASES = {
     "quiet.txt": (model(), wrong(), ["-t", "t.yaml", "-q"], 1),
     "all.txt": (deep(1), deep(2), ["-t", "t.yaml", "--all"], 1),
     "many_without_tolerances.txt": (deep(1), deep(2), [], 1),
+    "many_roundings_without_tolerances.txt": (deep(1), deep(1 + 2**-23), [], 1),
+    "many_roundings_quiet.txt": (deep(1), deep(1 + 2**-23), ["-q"], 1),
 }
 
 

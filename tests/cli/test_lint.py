@@ -81,3 +81,20 @@ def test_a_lint_sees_what_two_stages_share_and_axes_that_claim_too_much(ttrace, 
     (tmp_path / "a.yaml").write_text("norm:\n  input: {sp_dim: 0}\n")
     report = json.loads(ttrace.reports("lint", "whole", "-a", "a.yaml", "--json", "-", code=1))
     assert [message["check"] for message in report["messages"]] == ["no-sequence-parallelism"]
+
+
+def test_a_norm_that_begins_with_ones_is_no_mistake(ttrace, tmp_path):
+    ones, after = numpy.ones(4, dtype="float32"), numpy.arange(4, dtype="float32")
+
+    def weight(after):
+        kinds = {"param": ones, "param_after": after}
+        return [Tensor("norm.weight", values, kind=kind, microbatch=-1) for kind, values in kinds.items()]
+
+    (tmp_path / "a.yaml").write_text("parallelism: {known_axes: [tp]}\n")
+    record_run(tmp_path / "candidate", [weight(after), weight(after)], axes="tp=2")
+    assert ttrace.reports(*LINT, code=0) == "0 to mend, 0 to know of\n"
+    record_run(tmp_path / "other", [weight(after), weight(after + 1)], axes="tp=2")
+    assert ttrace.reports("lint", "other", "-a", "a.yaml", code=1) == (
+        "no rule places norm.weight param, param_after: taken as replicated on every axis [unplaced]\n"
+        "1 to mend, 0 to know of\n"
+    )

@@ -32,7 +32,7 @@ def test_a_tensor_that_the_candidate_could_not_record_is_counted_apart_and_named
         "3 compared: 3 pass, 0 fail, 0 untrusted; 0 missing, 1 not seen\n"
     )
     assert lines_about(text, "note") == [
-        f"note: not seen in the candidate: compiled by torch.compile: 1 tensors, such as {MLP}"
+        f"note: not seen in the candidate: compiled by torch.compile: 1 tensor, such as {MLP}"
     ]
     report = json.loads(ttrace.reports(*CHECK, "-t", "t.yaml", "--json", "-", code=0))
     assert report["schema"] == "ttrace-report/5" and report["counts"]["not_seen"] == 1
@@ -61,7 +61,7 @@ def test_what_was_not_seen_is_not_the_headline(ttrace, tmp_path, reference):
 def test_a_strict_check_refuses_it(ttrace, tmp_path, reference):
     record(tmp_path / "candidate", without(("output", "layers.0.mlp")), compiled("layers.0.mlp"))
     text = ttrace.reports(*CHECK, "-t", "t.yaml", "--strict", code=2)
-    assert text.startswith("could-not-look: 1 tensors were not seen (--strict)\n")
+    assert text.startswith("could-not-look: 1 tensor was not seen (--strict)\n")
     junit = ttrace.reports(*CHECK, "-t", "t.yaml", "--strict", "--junit", "-", code=2)
     assert 'failures="1"' in junit
 
@@ -70,7 +70,7 @@ def test_all_tensors_of_a_kind_cannot_hide(ttrace, tmp_path, reference):
     hidden = compiled("layers.0.mlp.weight", kinds=("main_grad",))
     record(tmp_path / "candidate", without(("main_grad", "layers.0.mlp.weight")), hidden)
     text = ttrace.reports(*CHECK, "-t", "t.yaml", code=2)
-    assert text.startswith("could-not-look: no main_grad passed, and 1 tensors were not seen\n")
+    assert text.startswith("could-not-look: no main_grad passed, and 1 tensor was not seen\n")
     junit = ttrace.reports(*CHECK, "-t", "t.yaml", "--junit", "-", code=2)
     assert 'failures="1"' in junit and "no main_grad passed" in junit
 
@@ -80,7 +80,7 @@ def test_the_reference_may_be_the_one_that_could_not_record(ttrace, tmp_path, ca
     candidate()
     text = ttrace.reports(*CHECK, "-t", "t.yaml", code=0)
     assert lines_about(text, "note") == [
-        f"note: not seen in the reference: compiled by torch.compile: 1 tensors, such as {MLP}"
+        f"note: not seen in the reference: compiled by torch.compile: 1 tensor, such as {MLP}"
     ]
 
 
@@ -94,7 +94,7 @@ def test_what_was_left_out_by_design_is_not_missing_and_the_verdict_says_what_it
     text = ttrace.reports(*CHECK, "-t", "t.yaml", code=0)
     assert text.startswith(
         "same, of what both traces hold\nthe candidate holds less by design (collected with --except layers.0.mlp): "
-        "of the reference, 1 tensors are not recorded in it: 1 output\n"
+        "of the reference, 1 tensor not recorded in it: 1 output\n"
     )
     report = json.loads(ttrace.reports(*CHECK, "-t", "t.yaml", "--json", "-", code=0))
     assert [finding["reason"] for finding in report["findings"]] == ["not-recorded-in-candidate"]

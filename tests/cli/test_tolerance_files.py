@@ -128,7 +128,7 @@ def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference
         "\n"
         "note: t.yaml:15: the override 'layers.*.mpl' matches no tensor\n"
         "\n"
-        "the override 'layers.*.mlp' (t.yaml:14: a test) allows 0.5 for 1 tensors, of which 1 need it\n"
+        "the override 'layers.*.mlp' (t.yaml:14: a test) allows 0.5 for 1 tensor, of which 1 needs it\n"
         "proof: 3 of 4 floating-point tensors (output 1 of 2)\n"
         "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
     )

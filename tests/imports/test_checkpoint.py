@@ -165,7 +165,7 @@ def test_key_says_which_part_holds_the_parameters(ttrace, tmp_path):
     )
     printed = ttrace.imports("checkpoint", "--key", "discriminator", "--", "gan.pt")
     assert printed.out == "left out: 4 tensors of other parts".join(
-        [f"{tmp_path}/trace: 1 tensors, 8 bytes\n", ", such as generator.layers.0.weight\n"]
+        [f"{tmp_path}/trace: 1 tensor, 8 bytes\n", ", such as generator.layers.0.weight\n"]
     )
 
 

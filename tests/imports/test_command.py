@@ -23,7 +23,7 @@ def dumped(tmp_path):
 
 def test_a_file_is_imported(ttrace, dumped):
     words = ("import", "files", "-o", "trace", "--kind", "output", PYTHON, "--", "-dump.npz")
-    assert ttrace.reports(*words, code=0) == "trace: 1 tensors, 24 bytes\n"
+    assert ttrace.reports(*words, code=0) == "trace: 1 tensor, 24 bytes\n"
     assert ttrace.compares("recorded", "trace", code=0).startswith("same\n")
     assert ttrace.refuses(*words) == "trace: there already; expected a new or empty directory"
 

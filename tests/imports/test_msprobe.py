@@ -110,7 +110,7 @@ def test_what_msprobe_dumped_is_what_the_collector_records(ttrace, dumped):
     text = ttrace.compares("recorded", "trace", code=0)
     assert text.startswith(
         "same, of what both traces hold\nthe candidate holds less by design (imported from msprobe with --partial): of "
-        "the reference, 5 tensors are not recorded in it: 2 grad_input, 1 param_grad, 2 scalar\n"
+        "the reference, 5 tensors not recorded in it: 2 grad_input, 1 param_grad, 2 scalar\n"
     )
     assert "24 compared: 24 pass, 0 fail, 0 untrusted; 0 missing, 5 not seen" in text
 

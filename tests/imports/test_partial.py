@@ -40,7 +40,7 @@ def outputs(ttrace, tmp_path):
 
 
 SENTENCE = (
-    "the {} holds less by design (imported from files with --partial): of the {}, 7 tensors are not recorded in it"
+    "the {} holds less by design (imported from files with --partial): of the {}, 7 tensors not recorded in it"
 )
 
 

@@ -49,7 +49,7 @@ def test_ranks_and_the_folder_of_one_of_them(ttrace, tmp_path):
         dump(tmp_path / "tensor_dumps", "fc_output", {"high_precision": torch.ones(2)}, rank=rank)
     assert "2 ranks" in ttrace.imports("transformer-engine", "--axes=tp=2", "--", "tensor_dumps").out
     printed = ttrace.imports("transformer-engine", "--", "tensor_dumps/rank_0", output="one")
-    assert printed.out.startswith(str(tmp_path / "one") + ": 1 tensors")
+    assert printed.out.startswith(str(tmp_path / "one") + ": 1 tensor,")
 
 
 @pytest.mark.parametrize("content", [[torch.ones(2)], torch.ones(2), {"high_precision": [torch.ones(2)]}])

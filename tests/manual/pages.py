@@ -53,7 +53,7 @@ def follow(page, directory, environment, timeout, as_compared=str):
     folders = [pathlib.Path(os.environ["TTRACE_PROGRAM"]).parent, pathlib.Path(sys.executable).parent]
     path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
     shown = steps(page)
-    assert len(shown) > 5
+    assert len(shown) > 2
     for step in shown:
         ran = subprocess.run(
             step.command,

@@ -16,16 +16,18 @@ sys.path[:0] = [str(TESTS / "cli"), str(TESTS / "verdict")]  # program, traces; 
 from program import Program  # noqa: E402 (found by the path just set)
 
 GENERATOR = pathlib.Path(os.environ["TTRACE_BUILD"]) / "tests" / "large_page"
-WIDTH = 1280
+DESK = (1280, 900)
 
 
 class Opened:
     """A page in the browser, and what it should not have done."""
 
-    def __init__(self, browser, path, scheme="light"):
+    def __init__(self, browser, path, scheme="light", screen=DESK):
         self.requests, self.problems = [], []
+        self.width, height = screen
+        viewport = {"width": self.width, "height": height}
         self.context = browser.new_context(
-            viewport={"width": WIDTH, "height": 900}, color_scheme=scheme, offline=True, reduced_motion="reduce"
+            viewport=viewport, color_scheme=scheme, offline=True, reduced_motion="reduce"
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(120_000)  # ms; for machines that do much else
@@ -59,7 +61,7 @@ class Opened:
     def assert_clean(self):
         local = [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
         assert not local and not self.problems
-        assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= self.width
 
 
 @pytest.fixture(scope="session")
@@ -77,8 +79,8 @@ def opened(browser):
     """Opens a page; at the end of the test it must not have complained, nor asked the network."""
     pages = []
 
-    def open_page(path, scheme="light"):
-        pages.append(Opened(browser, path, scheme))
+    def open_page(path, scheme="light", screen=DESK):
+        pages.append(Opened(browser, path, scheme, screen))
         return pages[-1]
 
     yield open_page

@@ -52,19 +52,23 @@ def test_the_overview_says_what_the_json_says(opened, different):
     view = opened(different / "page.html")
     root = report["root_cause"]
     assert (root["name"], root["kind"]) == (ROOT, "output")
-    assert view.text("h1") == f"different: {root['sentence']}"
+    assert view.text("h1") == f"different: {ROOT} output"
     assert view.text(".root-card .sentence") == root["sentence"]
+    assert view.page.evaluate("document.body.innerText").count(root["sentence"]) == 1
     assert view.page.locator(".root-card").count() == len(report["roots"]) == 1
     assert f"{report['counts']['fail']} fail" in view.text(".counts p")
     assert view.text(".command code") == (
         "ttrace check --reference reference --candidate candidate -a a.yaml -t t.yaml"
     )
+    assert "2 ranks (tp=2) against 1 rank" in view.text("#compared summary")
+    assert not view.page.locator(".mesh").count()
+    view.details("What was compared")
     assert "2 ranks: tp=2" in view.text(".mesh figcaption")
     assert "outlined ranks hold the error of the first root cause: 1" in (
         view.page.locator(".mesh svg").get_attribute("aria-label")
     )
     order = view.page.locator("main section").evaluate_all("all => all.map(s => s.id).filter(Boolean)")
-    assert order == ["roots", "compared", "heatmap", "curves", "tensors"]
+    assert order == ["roots", "next", "compared", "heatmap", "curves", "tensors"]
 
 
 def test_each_cell_of_the_heat_map_is_the_worst_of_its_tensors(opened, different):
@@ -87,9 +91,14 @@ def test_each_cell_of_the_heat_map_is_the_worst_of_its_tensors(opened, different
 
 def test_keys_and_the_mouse_lead_from_the_heat_map_to_a_tensor(opened, different):
     view = opened(different / "page.html")
-    heat = view.page.locator(".heat").last
+    heat = view.page.locator(".heat").first  # that of the root
     heat.focus()
     at = view.page.locator("#announcement")
+    assert at.inner_text().startswith(f"layer {WRONG_LAYER}, mlp output")
+    for _ in range(WRONG_LAYER):
+        view.page.keyboard.press("ArrowUp")
+    view.page.keyboard.press("Home")
+    assert at.inner_text().startswith("layer 0, ") and "mlp output" not in at.inner_text()
     for _ in range(WRONG_LAYER):
         view.page.keyboard.press("ArrowDown")
     for _ in range(20):
@@ -207,4 +216,4 @@ def test_the_page_says_that_a_trace_holds_less_by_design(opened, ttrace):
     view = opened(ttrace.directory / "page.html")
     assert view.text("h1") == "same, of what both traces hold"
     assert report["partial"].startswith("the candidate holds less by design (imported in part): ")
-    assert view.text(".partial") == report["partial"]
+    assert view.text(".reservation") == report["partial"]

@@ -32,7 +32,7 @@ def run(ttrace, tmp_path, monkeypatch):
 def test_each_candidate_opens_its_report(opened, run):
     report = read_json(run / "report.json")
     view = opened(run / "page.html")
-    assert view.text("h1") == f"different: {report['sentence']}"
+    assert view.text("h1") == "different: 1 of 3 candidates"
     rows = {row[0]: row for row in view.table(".candidates")[1:]}
     for candidate in report["candidates"]:
         assert rows[candidate["name"]][1] == candidate["verdict"]
@@ -41,12 +41,16 @@ def test_each_candidate_opens_its_report(opened, run):
                 str(candidate["report"]["counts"][key]) for key in ("compared", "fail")
             ]
     assert [row[1] for row in rows.values()] == ["same", "different", "could-not-look"]
-    assert report["candidates"][2]["problem"] in rows["broken"][-1]
+    cards = view.page.locator("#troubles .root-card").all_inner_texts()
+    assert [card.split()[0] for card in cards] == ["wrong", "broken"]
+    assert report["candidates"][1]["report"]["root_cause"]["sentence"] in cards[0]
+    assert report["candidates"][2]["problem"] in cards[1]
     assert view.page.locator(".candidates a").all_inner_texts() == ["right", "wrong"]
 
-    view.page.get_by_role("link", name="wrong").click()
+    view.page.locator(".candidates").get_by_role("link", name="wrong").click()
     view.page.wait_for_selector("#tensors")
     root = report["candidates"][1]["report"]["root_cause"]
+    assert view.page.locator("h1:visible").inner_text() == f"different: {root['name']} output"
     assert view.text(".root-card .sentence") == root["sentence"]
     view.page.locator(".root-card button").click()
     view.page.wait_for_selector("article.tensor h1")

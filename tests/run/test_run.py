@@ -2,11 +2,15 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import time
+import venv
+import zipfile
 
+import pytest
 import yaml
 from conftest import BUILD, ROOT
 
@@ -15,26 +19,54 @@ EXAMPLES = ROOT / "tools" / "ci"
 
 
 def as_a_runner(checkout, script, **environment):
-    """Runs a step as GitHub's and GitLab's runners do: bash, which ends at the first failure."""
+    """Runs a step as the services' runners do: bash, which ends at the first failure."""
     return checkout("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script, **environment)
 
 
-def test_the_steps_of_the_github_action(checkout, tmp_path):
+def stand_in_wheel(folder):
+    """A wheel that pip installs, whose `ttrace` is the program of this build: what a wheel holds, tools/wheel tests."""
+    path = folder / "ttrace-0.3.0-py3-none-any.whl"
+    info = "ttrace-0.3.0.dist-info"
+    files = {
+        "ttrace_stand_in.py": f"import os, sys\n\ndef main():\n    os.execv({str(TTRACE)!r}, sys.argv)\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: ttrace\nVersion: 0.3.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nttrace = ttrace_stand_in:main\n",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A job's own Python, which is first on its PATH, and a wheel: the variables that its steps run with."""
+    folder = tmp_path_factory.mktemp("job")
+    venv.create(folder / "venv", with_pip=True)
+    return {
+        "PATH": f"{folder / 'venv' / 'bin'}:/usr/bin:/bin",
+        "WHEEL": str(stand_in_wheel(folder)),
+        "PIP_NO_INDEX": "1",
+    }
+
+
+def test_the_steps_of_the_github_action(checkout, job, tmp_path):
     action = yaml.safe_load((EXAMPLES / "action" / "action.yml").read_text())
     scripts = {step["name"]: step["run"] for step in action["runs"]["steps"] if "run" in step}
     assert list(scripts) == ["Install", "Check"]
     path, summary, output = tmp_path / "path", tmp_path / "summary.md", tmp_path / "output"
-    as_a_runner(
-        checkout,
-        scripts["Install"],
-        GITHUB_ACTION_PATH=str(checkout.directory / "tools" / "ci" / "action"),
-        GITHUB_PATH=str(path),
-    )
+    install = {"PYTHON": action["inputs"]["python"]["default"], "GITHUB_PATH": str(path)}
+    refused = as_a_runner(checkout, scripts["Install"], **job | install | {"WHEEL": ""}, expect=1)
+    assert "the input wheel of the action is empty" in refused.stderr
+    as_a_runner(checkout, scripts["Install"], **job, **install)
+    assert (pathlib.Path(path.read_text().strip()) / "ttrace").exists()
     # With what the expressions of `env` come to on a pull request.
     result = as_a_runner(
         checkout,
         scripts["Check"],
-        PATH=f"{path.read_text().strip()}:{os.environ['PATH']}",
+        PATH=f"{path.read_text().strip()}:/usr/bin:/bin",
         FILE="tools/ci/ttrace.yaml",
         REFRESH="",
         GITHUB_STEP_SUMMARY=str(summary),
@@ -45,11 +77,39 @@ def test_the_steps_of_the_github_action(checkout, tmp_path):
     assert "\n| tp2-dp1 | same | 1370 | 0 | 0 | " in summary.read_text()
     report = json.loads((checkout.directory / "ttrace.json").read_text())
     assert [candidate["report"]["coverage"] for candidate in report["candidates"]] == [1, 1]
+    assert json.loads((checkout.directory / "ttrace.sarif").read_text())["version"] == "2.1.0"
     assert (checkout.directory / "ttrace.xml").read_text().startswith("<?xml")
     # What is kept, the steps after it find.
     for step in action["runs"]["steps"]:
-        for kept in step.get("with", {}).get("path", "").splitlines():
+        given = step.get("with", {})
+        for kept in [*given.get("path", "").splitlines(), *filter(None, [given.get("sarif_file")])]:
             assert (checkout.directory / kept).exists(), kept
+
+
+def test_a_bug_is_an_annotation_of_the_pull_request(checkout, job, tmp_path):
+    action = yaml.safe_load((EXAMPLES / "action" / "action.yml").read_text())
+    (check,) = (step["run"] for step in action["runs"]["steps"] if step["name"] == "Check")
+    file = yaml.safe_load((EXAMPLES / "ttrace.yaml").read_text())
+    torchrun = ".venv/bin/torchrun --standalone --nproc-per-node 2"
+    command = f"{torchrun} tools/tinygpt/train.py --tp 2 --bug embedding-mask"
+    file |= {"candidates": [{"name": "buggy", "command": command, "axes": "tp=2"}], "localize": False}
+    (checkout.directory / "buggy.yaml").write_text(yaml.safe_dump(file))
+    output = tmp_path / "output"
+    result = as_a_runner(
+        checkout,
+        check,
+        PATH=f"{TTRACE.parent}:/usr/bin:/bin",
+        FILE="buggy.yaml",
+        REFRESH="",
+        GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"),
+        GITHUB_OUTPUT=str(output),
+        expect=1,
+    )
+    assert output.read_text() == "verdict=different\n"
+    (annotation,) = (line for line in result.stdout.splitlines() if line.startswith("::error "))
+    assert "embedding.word_embeddings, output, micro-batch 0: 24 of 64 rows" in annotation
+    (found,) = json.loads((checkout.directory / "ttrace.sarif").read_text())["runs"][0]["results"]
+    assert found["ruleId"] == "other-rows"
 
 
 def test_the_github_workflow_uses_the_action():
@@ -60,13 +120,34 @@ def test_the_github_workflow_uses_the_action():
     assert set(uses["with"]) <= set(action["inputs"])
 
 
-def test_the_script_of_the_gitlab_job(checkout):
-    job = yaml.safe_load((EXAMPLES / "gitlab.yml").read_text())["ttrace"]
-    (script,) = job["script"]
-    variables = {**job["variables"], "TTRACE_FILE": "tools/ci/ttrace.yaml"}
-    result = as_a_runner(checkout, script.replace("/tmp/ttrace/build", str(BUILD)), **variables)
+def test_the_scripts_of_the_gitlab_job(checkout, job):
+    gitlab = yaml.safe_load((EXAMPLES / "gitlab.yml").read_text())["ttrace"]
+    variables = {**gitlab["variables"], "TTRACE_FILE": "tools/ci/ttrace.yaml", "TTRACE_WHEEL": job["WHEEL"], **job}
+    script = "\n".join([*gitlab["before_script"], *gitlab["script"]])
+    result = as_a_runner(checkout, script, **variables)
     assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
-    for kept in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"], *job["cache"]["paths"]]:
+    artifacts = gitlab["artifacts"]
+    for kept in [*artifacts["paths"], artifacts["reports"]["junit"], *gitlab["cache"]["paths"]]:
+        assert (checkout.directory / kept).exists(), kept
+
+
+def test_the_command_of_the_buildkite_step(checkout, job, tmp_path):
+    pipeline = yaml.safe_load((EXAMPLES / "buildkite.yml").read_text())
+    (step,) = pipeline["steps"]
+    agent = tmp_path / "buildkite-agent"
+    agent.write_text(f'#!/bin/sh\n{{ echo "$*"; cat; }} > {tmp_path}/annotation\n')
+    agent.chmod(0o755)
+    variables = {**step["env"], **job, "TTRACE_FILE": "tools/ci/ttrace.yaml", "TTRACE_WHEEL": job["WHEEL"]}
+    variables |= {"BUILDKITE_AGENT_NAME": "agent", "BUILDKITE_PIPELINE_SLUG": "pipeline", "HOME": str(tmp_path)}
+    variables["PATH"] = f"{tmp_path}:{job['PATH']}"
+    kept = tmp_path / ".cache" / "ttrace" / "agent"
+    kept.mkdir(parents=True)
+    (kept / "pipeline").symlink_to(checkout.directory / ".ttrace")  # of the builds before
+    # The service reads `$$` as `$` when it takes the pipeline.
+    as_a_runner(checkout, step["command"].replace("$$", "$"), **variables)
+    annotation = (tmp_path / "annotation").read_text()
+    assert annotation.startswith("annotate --context ttrace --style success\n### ttrace: same\n")
+    for kept in step["artifact_paths"]:
         assert (checkout.directory / kept).exists(), kept
 
 
@@ -94,11 +175,11 @@ def test_the_slurm_job(checkout, tmp_path):
         SLURM_SUBMIT_DIR=str(checkout.directory),
         SLURM_JOB_ID="17",
         SLURM_JOB_NODELIST="localhost",
-        PATH=f"{tmp_path}:/usr/bin:/bin",
+        PATH=f"{tmp_path}:{TTRACE.parent}:/usr/bin:/bin",
     )
     assert result.stdout.splitlines()[-1] == "1 candidate computes what the reference computes."
     assert "reference: made" not in result.stderr  # the workflow's fits, if it ran before
-    assert (checkout.directory / "ttrace-17.xml").exists()
+    assert (checkout.directory / "ttrace-17.xml").exists() and (checkout.directory / "ttrace-17.html").exists()
     assert "same" in checkout(TTRACE, "history", "ttrace-history.sqlite").stdout
 
 

@@ -81,6 +81,7 @@ export interface Picture {
 
 // What the page does not read of the JSON report is not in it: the findings are in its table.
 export interface Report extends Omit<JsonReport, "schema" | "first_wrong" | "root_cause" | "findings" | "roots"> {
+  headline: string;
   sentence: string;
   command: string;
   roots: Root[];

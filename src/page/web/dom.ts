@@ -80,15 +80,32 @@ export function commandLine(command: string): HTMLElement {
     button.textContent = "Copied";
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
-  return el("div", { class: "command" }, el("code", {}, command), button);
+  return el("div", { class: "command" }, scrolling(code(command), { class: "command-text" }), button);
 }
 
-export function table(head: string[], rows: Child[][], attributes: Attributes = {}): HTMLTableElement {
-  return el(
-    "table",
-    attributes,
-    el("thead", {}, el("tr", {}, head.map((title) => el("th", { scope: "col" }, title)))),
-    el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell))))),
+// Keyboards reach what scrolls, and pass by what does not.
+const widths = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight) target.setAttribute("tabindex", "0");
+    else target.removeAttribute("tabindex");
+  }
+});
+
+// Puts what may be wider than a phone into a place that scrolls.
+export function scrolling(child: Child, attributes: Attributes = {}): HTMLElement {
+  const place = el("div", { class: "wide", ...attributes }, child);
+  widths.observe(place);
+  return place;
+}
+
+export function table(head: string[], rows: Child[][], attributes: Attributes = {}): HTMLElement {
+  return scrolling(
+    el(
+      "table",
+      attributes,
+      el("thead", {}, el("tr", {}, head.map((title) => el("th", { scope: "col" }, title)))),
+      el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell))))),
+    ),
   );
 }
 

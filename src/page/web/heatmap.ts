@@ -7,9 +7,15 @@ import { shortLabel } from "./names";
 import { DECADES, ratioColour, theme, type Theme } from "./palette";
 import { short } from "./numbers";
 
-const LABELS = 204; // pixels below the columns, for their labels
+// Pixels.
+const LABELS = 204; // below the columns
 const OUTSIDE_LABELS = 84;
 const TITLE = 26;
+const GAP = 20; // between blocks
+const LETTER = 7.6;
+const LEAST_CELL = { phone: 14, desk: 9 }; // what a finger or a mouse can hit; a wider map scrolls
+const PHONE = 600;
+const MOST_HEIGHT = 420; // of the layers, where rows stay tall enough
 const MOST_IN_TABLE = 20_000;
 
 function colourOf(cell: Cell, theme: Theme): string {
@@ -43,15 +49,39 @@ interface Api {
   size(extent: [number, number]): [number, number];
 }
 
-function optionOf(grid: Grid, theme: Theme, width: number, rowHeight: number): Record<string, unknown> {
-  const labelled = Math.min(Math.max(...grid.rows.map((row) => row.length)) * 7 + 24, grid.family ? 60 : 300);
-  const gap = 28;
-  const total = grid.blocks.reduce((sum, block) => sum + block.columns.length, 0);
-  const room = width - labelled - 12 - gap * (grid.blocks.length - 1);
-  const cellWidth = Math.min(room / total, grid.family ? 26 : 46);
+// Where the blocks of a heat map lie.
+interface Layout {
+  labels: number; // the width of the rows' names
+  cell: number; // the width of a cell
+  lefts: number[]; // by block, from where the names end
+  width: number; // without the names
+  rowHeight: number;
+}
+
+function layoutOf(grid: Grid, width: number): Layout {
+  const longest = Math.max(...grid.rows.map((row) => row.length));
+  const labels = Math.min(longest * 7 + 20, grid.family ? 60 : 300, Math.round(width * 0.4));
+  const room = width - labels - GAP * grid.blocks.length;
+  // A block is at least as wide as its title.
+  const slot = (block: Grid["blocks"][number], cell: number): number => Math.max(block.columns.length * cell, block.title.length * LETTER);
+  const total = (cell: number): number => grid.blocks.reduce((sum, block) => sum + slot(block, cell), 0);
+  let cell = grid.family ? 26 : 46;
+  const least = width < PHONE ? LEAST_CELL.phone : LEAST_CELL.desk;
+  while (cell > least && total(cell) > room) cell = Math.max(cell - 0.25, least);
+  const lefts: number[] = [];
+  let left = 6;
+  for (const block of grid.blocks) {
+    lefts.push(left);
+    left += slot(block, cell) + GAP;
+  }
+  const rowHeight = grid.family ? Math.min(Math.max(MOST_HEIGHT / grid.rows.length, 5), 22) : 20;
+  return { labels, cell, lefts, width: Math.ceil(left), rowHeight };
+}
+
+function optionOf(grid: Grid, theme: Theme, layout: Layout): Record<string, unknown> {
+  const { cell: cellWidth, rowHeight } = layout;
   const height = rowHeight * grid.rows.length;
   const hatch = hatching(theme);
-  let left = labelled;
   const option = {
     animation: false,
     tooltip: {
@@ -77,9 +107,7 @@ function optionOf(grid: Grid, theme: Theme, width: number, rowHeight: number): R
     series: [] as unknown[],
   };
   grid.blocks.forEach((block, index) => {
-    const blockWidth = cellWidth * block.columns.length;
-    option.grid.push({ left, top: TITLE, width: blockWidth, height });
-    left += blockWidth + gap;
+    option.grid.push({ left: layout.lefts[index], top: TITLE, width: cellWidth * block.columns.length, height });
     option.xAxis.push({
       ...axisStyle(theme),
       type: "category",
@@ -101,20 +129,14 @@ function optionOf(grid: Grid, theme: Theme, width: number, rowHeight: number): R
       type: "category",
       gridIndex: index,
       inverse: true,
-      data: grid.rows.map((row) => clip(row, 80)),
+      data: grid.rows.map((_, row) => row),
       name: block.title,
       nameLocation: "start",
       nameTextStyle: { color: theme.text, fontWeight: 600, fontSize: 13, align: "left" },
       nameGap: 10,
       splitLine: { show: false },
       axisTick: { show: false },
-      axisLabel: {
-        show: index === 0,
-        color: theme.faint,
-        width: labelled - 14,
-        overflow: "truncate",
-        interval: rowHeight < 13 ? "auto" : 0,
-      },
+      axisLabel: { show: false },
     });
     const data: number[][] = [];
     block.columns.forEach((_, column) => {
@@ -149,27 +171,62 @@ function optionOf(grid: Grid, theme: Theme, width: number, rowHeight: number): R
   return option;
 }
 
-// Keys move a cursor over the cells; a screen reader hears what is under it.
-function addKeys(place: HTMLElement, chart: () => Chart, grid: Grid, open: (row: number) => void): void {
+// The names of the rows stay where they are while the cells scroll.
+function rowNames(grid: Grid, { labels, rowHeight }: Layout): HTMLElement {
+  const step = Math.ceil(13 / rowHeight);
+  const names = grid.rows.map((row, at) =>
+    at % step
+      ? null
+      : el("span", { class: "row-name", style: `top:${TITLE + (at + 0.5) * rowHeight}px`, title: row.length * 7 > labels ? clip(row) : null }, shortLabel(row, Math.floor((labels - 8) / 7))),
+  );
+  return el("div", { class: "row-names", style: `width:${labels}px` }, names);
+}
+
+// Moves what is drawn at `x` to where it is seen.
+function scrollTo(place: HTMLElement, x: number, labels: number): void {
+  const room = place.clientWidth - labels;
+  if (x < place.scrollLeft + 20 || x > place.scrollLeft + room - 20) place.scrollLeft = x - room / 2;
+}
+
+interface Place {
+  row: number;
+  block: number;
+  column: number;
+  finding: number; // its row in the table
+}
+
+function firstRootOf(grid: Grid): Place | undefined {
+  const roots = [...grid.cells].filter(([, cell]) => cell.isRoot).map(([key, cell]) => {
+    const [row = 0, block = 0, column = 0] = key.split("/").map(Number);
+    return { row, block, column, finding: cell.finding.row };
+  });
+  return roots.sort((a, b) => a.finding - b.finding)[0];
+}
+
+// Keys move a cursor over the cells, from the first root on; a screen reader hears what is under it.
+function addKeys(place: HTMLElement, chart: () => { chart: Chart; left: number }, grid: Grid, open: (row: number) => void): void {
   const columns: { block: number; column: number; where: Column }[] = [];
   grid.blocks.forEach((block, index) => {
     block.columns.forEach((where, column) => columns.push({ block: index, column, where }));
   });
   const cursor = el("div", { class: "cursor", hidden: true });
   place.append(cursor);
-  let row = 0;
-  let at = 0;
+  const root = firstRootOf(grid);
+  let row = root?.row ?? 0;
+  let at = Math.max(0, columns.findIndex((one) => one.block === root?.block && one.column === root.column));
   const show = (): void => {
     const here = columns[at];
     if (!here) return;
     const cell = grid.cells.get(cellKey(row, here.block, here.column));
     const finder = { xAxisIndex: here.block, yAxisIndex: here.block };
-    const [x = 0, y = 0] = chart().convertToPixel(finder, [here.column, row]);
-    const [right = 0] = chart().convertToPixel(finder, [here.column + 1, row]);
+    const drawn = chart();
+    const [x = 0, y = 0] = drawn.chart.convertToPixel(finder, [here.column, row]);
+    const [right = 0] = drawn.chart.convertToPixel(finder, [here.column + 1, row]);
     cursor.hidden = false;
-    cursor.style.left = `${x}px`;
+    cursor.style.left = `${drawn.left + x}px`;
     cursor.style.top = `${y}px`;
     cursor.style.width = `${Math.max(Math.abs(right - x), 6)}px`;
+    scrollTo(place, x, drawn.left);
     announce(`${clip(titleOf(grid, row, here.where))}: ${cell ? describe(cell) : "no tensor"}`);
   };
   place.addEventListener("keydown", (event) => {
@@ -249,12 +306,39 @@ function legend(): HTMLElement {
   );
 }
 
+// Draws anew where the room changes, such as on a phone that is turned.
+function drawIn(place: HTMLElement, grid: Grid, open: (row: number) => void): void {
+  const root = firstRootOf(grid);
+  let drawn: { chart: Chart; left: number } | undefined;
+  let width = 0;
+  const redraw = (): void => {
+    if (!place.clientWidth || place.clientWidth === width) return; // hidden, or the same
+    width = place.clientWidth;
+    const layout = layoutOf(grid, width);
+    const height = TITLE + layout.rowHeight * grid.rows.length + (grid.family ? LABELS : OUTSIDE_LABELS);
+    const canvas = el("div", { class: "cells", style: `width:${layout.width}px;height:${height}px` });
+    for (const old of place.querySelectorAll(".row-names, .cells")) old.remove();
+    place.prepend(rowNames(grid, layout), canvas);
+    const chart = draw(canvas, (now) => optionOf(grid, now, layout));
+    chart.on("click", ({ seriesIndex, value }) => {
+      const [column = 0, row = 0] = value as number[];
+      const cell = grid.cells.get(cellKey(row, seriesIndex ?? 0, column));
+      if (cell) open(cell.finding.row);
+    });
+    drawn = { chart, left: layout.labels };
+    if (root) scrollTo(place, (layout.lefts[root.block] ?? 0) + (root.column + 0.5) * layout.cell, layout.labels);
+  };
+  redraw();
+  addKeys(place, () => drawn as { chart: Chart; left: number }, grid, open);
+  new ResizeObserver(redraw).observe(place);
+}
+
 export function heatmaps(report: Report, table: Table, open: (row: number) => void): { view: HTMLElement; draw: () => void } {
-  const grids = gridsOf(report, table);
+  const rootsAt = new Map(gridsOf(report, table).map((grid) => [grid, firstRootOf(grid)?.finding ?? table.rows]));
+  const grids = [...rootsAt.keys()].sort((a, b) => (rootsAt.get(a) ?? 0) - (rootsAt.get(b) ?? 0));
   const view = el("section", { id: "heatmap", "aria-labelledby": "heatmap-title" });
   view.append(
     el("h2", { id: "heatmap-title" }, "Error over allowed"),
-    el("p", { class: "lead" }, "Each cell is the worst tensor of a module and kind, over micro-batches and iterations, in order of execution from left to right. Choose a cell for its tensor; arrow keys move between cells."),
     legend(),
   );
   const drawings: (() => void)[] = [];
@@ -262,27 +346,16 @@ export function heatmaps(report: Report, table: Table, open: (row: number) => vo
     const title = grid.family ? `${grid.family}: layers` : "Outside of layers";
     const roots = [...grid.cells.values()].filter((cell) => cell.isRoot).length;
     const wrong = [...grid.cells.values()].filter((cell) => isWrong(cell.finding)).length;
-    const rowHeight = grid.family ? Math.min(Math.max(640 / grid.rows.length, 5), 24) : 20;
     const place = el("div", {
-      class: "chart heat",
+      class: "heat",
       tabindex: "0",
       role: "application",
       "aria-roledescription": "heat map",
       "aria-label": `${clip(title)}: ${grid.rows.length} rows, ${wrong} of ${grid.cells.size} cells wrong, ${roots} with a root cause`,
-      style: `height:${TITLE + rowHeight * grid.rows.length + (grid.family ? LABELS : OUTSIDE_LABELS)}px`,
     });
-    view.append(el("h3", {}, clip(title)), place, lazyDetails("These cells as a table", () => asTable(grid, open)));
-    drawings.push(() => {
-      const canvas = el("div", { class: "canvas" });
-      place.replaceChildren(canvas);
-      const chart = draw(canvas, (now) => optionOf(grid, now, place.clientWidth, rowHeight));
-      chart.on("click", ({ seriesIndex, value }) => {
-        const [column = 0, row = 0] = value as number[];
-        const cell = grid.cells.get(cellKey(row, seriesIndex ?? 0, column));
-        if (cell) open(cell.finding.row);
-      });
-      addKeys(place, () => chart, grid, open);
-    });
+    const lead = grid === grids[0] ? " – the worst tensor of each module and kind, in order of execution; choose one" : "";
+    view.append(el("h3", {}, clip(title), el("span", { class: "lead" }, lead)), place, lazyDetails("These cells as a table", () => asTable(grid, open)));
+    drawings.push(() => drawIn(place, grid, open));
   }
   return { view, draw: () => drawings.forEach((one) => one()) };
 }

@@ -1,6 +1,6 @@
 // The table of all tensors: searched, filtered, sorted and paged.
 import { findingAt, isWrong, reasonOf, type Table } from "./data";
-import { clip, el } from "./dom";
+import { clip, el, scrolling } from "./dom";
 import { count, plural, short } from "./numbers";
 import { verdictPill, when } from "./tensor";
 
@@ -110,7 +110,7 @@ export function listing(table: Table, open: (row: number) => void): HTMLElement 
     };
     body.replaceChildren(
       el("p", { role: "status", id: "listed" }, `${plural(found.length, "tensor")}, page ${count(state.page + 1)} of ${count(pages)}`),
-      el("table", { class: "numbers listing" }, el("thead", {}, head), el("tbody", {}, lines)),
+      scrolling(el("table", { class: "numbers listing" }, el("thead", {}, head), el("tbody", {}, lines))),
       el(
         "nav",
         { class: "pages", "aria-label": "pages of the table" },

@@ -2,13 +2,13 @@
 // (`#candidate/1`, `#candidate/1/tensor/12`).
 import { curves } from "./curves";
 import { type Content, type RunIndex, unpackJson, unpackReport } from "./data";
-import { clip, el, type View, visible } from "./dom";
+import { el, type View, visible } from "./dom";
 import { heatmaps } from "./heatmap";
 import { type History, historySection } from "./history";
 import { listing } from "./listing";
 import { runPage } from "./run";
 import { type Sdc, sdcPage } from "./sdc";
-import { summary } from "./summary";
+import { notesSection, summary } from "./summary";
 import { tensorPage } from "./tensor";
 
 const nextFrame = (): Promise<void> => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
@@ -18,8 +18,11 @@ function overview({ report, table }: Content, open: (row: number) => void): View
   const draw = async (): Promise<void> => {
     if (!table.rows) return;
     await nextFrame(); // the summary is there before the pictures are
-    const parts = [heatmaps(report, table, open), curves(report, table, open)].filter((part) => part !== null);
+    const heat = heatmaps(report, table, open);
+    const parts = [heat, curves(report, table, open)].filter((part) => part !== null);
     element.append(...parts.map((part) => part.view), listing(table, open));
+    const notes = notesSection(report);
+    if (notes) heat.view.after(notes);
     for (const part of parts) part.draw();
   };
   return { element, draw };
@@ -102,7 +105,7 @@ class Page {
     } else {
       const { element, draw } = overview(content, open);
       if (this.home) {
-        const title = el("header", {}, el("p", {}, el("a", { href: "#" }, "← All candidates")), el("h1", {}, clip(`${report.verdict}: ${report.sentence}`, 600)));
+        const title = el("header", {}, el("p", {}, el("a", { href: "#" }, "← All candidates")), el("h1", {}, report.headline));
         element.prepend(title);
         element.dataset.verdict = report.verdict;
       }

@@ -36,7 +36,7 @@ export const PHASES: Record<Phase, string> = {
   initial: "Before",
   forward: "Forward",
   backward: "Backward",
-  updates: "Parameters: gradients, updates",
+  updates: "Parameters",
 };
 
 export function phaseOf(kind: string): Phase {

@@ -15,5 +15,8 @@ export const count = (value: number): string => value.toLocaleString("en");
 export const plural = (value: number, one: string, several = `${one}s`): string =>
   `${count(value)} ${value === 1 ? one : several}`;
 
+// "rank 3", "ranks 0, 1"
+export const rankList = (ranks: number[]): string => `${ranks.length === 1 ? "rank" : "ranks"} ${ranks.join(", ")}`;
+
 // "[8, 16, 64]"
 export const indices = (list: number[]): string => `[${list.join(", ")}]`;

@@ -3,15 +3,24 @@ import type { Report, Root, Run, Table } from "./data";
 import type { SourceLine } from "./report";
 import { clip, code, commandLine, el, lazyDetails, table as tableOf } from "./dom";
 import { meshPicture } from "./mesh";
-import { count, plural, short } from "./numbers";
+import { count, plural, rankList, short } from "./numbers";
 
 const ROOTS_SHOWN = 3;
+const MOST_NOTES = 100;
+const MOST_QUESTIONS = 3;
 
 const STANDINGS: Record<string, string> = {
   confirmed: "confirmed: wrong by itself",
   found: "found by the second run: wrong by itself",
   moved: "moved: right by itself, its error came in",
 };
+
+// "; 100 % of the reference's tensors"
+function coverageOf(report: Report): string {
+  if (report.coverage === null || !report.reference) return "";
+  const placed = report.placed_by_shape ? `, ${count(report.placed_by_shape)} placed by their shape` : "";
+  return `; ${short(report.coverage * 100, 4)} % of the reference's tensors${placed}`;
+}
 
 function countsLine(report: Report): HTMLElement {
   const { counts } = report;
@@ -34,7 +43,7 @@ function countsLine(report: Report): HTMLElement {
     "div",
     { class: "counts" },
     bar,
-    el("p", {}, `${count(counts.compared)} compared: `, words.map(([word, value], i) => [i ? ", " : "", el("span", { class: `dot ${word}` }), ` ${count(value)} ${word}`])),
+    el("p", {}, `${count(counts.compared)} compared: `, words.map(([word, value], i) => [i ? ", " : "", el("span", { class: `dot ${word}` }), ` ${count(value)} ${word}`]), coverageOf(report)),
   );
 }
 
@@ -46,13 +55,19 @@ function sourceOf(root: Root): HTMLElement | null {
   return el("p", { class: "source" }, forward ? ["in ", at(forward)] : [], forward && call ? ", " : "", call ? ["called at ", at(call)] : []);
 }
 
+function ranksOf(table: Table, row: number): number[] {
+  return JSON.parse(table.text("ranks", row) || "[]") as number[];
+}
+
+// The first in full, the sentence of a further one in a line: its tensor's page has it.
 function rootCard(root: Root, number: number, table: Table, open: (row: number) => void): HTMLElement {
   const name = el("button", { type: "button", class: "link name" }, clip(root.name || "(about ranks)"));
   name.addEventListener("click", () => open(root.row));
   const ratio = table.number("ratio", root.row);
+  const ranks = ranksOf(table, root.row);
   return el(
     "li",
-    { class: "root-card" },
+    { class: number === 1 ? "root-card" : "root-card further" },
     el(
       "p",
       { class: "where" },
@@ -61,6 +76,7 @@ function rootCard(root: Root, number: number, table: Table, open: (row: number) 
       ` ${root.kind ?? ""}`,
       el("span", { class: "tags" },
         ratio === null ? null : el("span", { class: "tag" }, `${short(ratio)} × allowed`),
+        ranks.length ? el("span", { class: "tag" }, clip(rankList(ranks), 40)) : null,
         root.diagnosis ? el("span", { class: "tag diagnosis" }, root.diagnosis) : null,
         root.standing ? el("span", { class: `tag standing ${root.standing}` }, STANDINGS[root.standing] ?? root.standing) : null,
       ),
@@ -133,15 +149,44 @@ function proofTable(report: Report): HTMLElement | null {
   return lazyDetails("What was proved of each kind", () => tableOf(["kind", "compared", "proved", "others", "enough"], rows, { class: "numbers" }));
 }
 
-export function summary(report: Report, table: Table, open: (row: number) => void): HTMLElement[] {
-  const first = report.roots[0];
-  const ranks = first ? (JSON.parse(table.text("ranks", first.row) || "[]") as number[]) : [];
-  const suspects = new Set(ranks);
+// What to type now: the check's advice, or else the check again.
+function nextSection(report: Report): HTMLElement | null {
+  const section = el("section", { id: "next", "aria-labelledby": "next-title" });
+  const next = adviceOf(report);
+  const command = next ?? report.command;
+  if (!command && !report.instead && !report.questions.length) return null;
+  section.append(el("h2", { id: "next-title" }, command === report.command ? "Run it again" : "Next"));
+  if (report.instead) section.append(el("p", {}, clip(report.instead, 1200)));
+  for (const question of report.questions.slice(0, MOST_QUESTIONS)) section.append(el("p", { class: "question" }, clip(question.sentence, 1200)));
+  if (report.questions.length > MOST_QUESTIONS) section.append(el("p", {}, `and ${plural(report.questions.length - MOST_QUESTIONS, "more question")}, which the JSON report lists`));
+  if (command) section.append(commandLine(command));
+  return section;
+}
+
+// The advice, unless that is to make a page.
+function adviceOf(report: Report): string | null {
+  return report.next?.startsWith(`${report.command} --html `) ? null : report.next;
+}
+
+// "1 rank", "4 ranks: tp=2, dp=2"
+function ranksOfRun(run: Run): string {
+  const axes = (run.factorings[0] ?? []).map((axis) => `${axis.name}=${axis.size}`).join(", ");
+  return `${plural(run.world_size, "rank")}${axes ? ` (${axes})` : ""}`;
+}
+
+function shortProvenance(report: Report): string {
+  const { reference_run: reference, candidate_run: candidate, tolerance } = report;
+  const parts = [report.reference ? "What was compared" : "What was checked"];
+  if (candidate) parts.push(reference ? `${ranksOfRun(candidate)} against ${ranksOfRun(reference)}` : ranksOfRun(candidate));
+  if (tolerance) parts.push(tolerance.perturbed_runs ? `tolerances from ${plural(tolerance.perturbed_runs, "perturbed run")}` : "tolerances not measured");
+  return parts.join(" · ");
+}
+
+function provenance(report: Report, suspects: Set<number>): HTMLElement {
   const steps = report.optimizer_steps;
-  const compared = el(
-    "section",
-    { id: "compared", "aria-labelledby": "compared-title" },
-    el("h2", { id: "compared-title" }, report.reference ? "What was compared" : "What was checked"),
+  const element = el(
+    "div",
+    {},
     el(
       "div",
       { class: "cards" },
@@ -150,20 +195,38 @@ export function summary(report: Report, table: Table, open: (row: number) => voi
       toleranceCard(report),
     ),
   );
-  if (report.coverage !== null && report.reference) compared.append(el("p", {}, `${short(report.coverage * 100, 4)} % of the reference's tensors were compared${report.placed_by_shape ? `, ${count(report.placed_by_shape)} of them placed by their shape` : ""}.`));
-  if (steps) compared.append(el("p", {}, `Optimizer steps checked: ${count(steps.parameters_checked)} of ${plural(steps.parameters, "parameter")} (${steps.optimizers.join(", ")}).`));
+  if (steps) element.append(el("p", {}, `Optimizer steps checked: ${count(steps.parameters_checked)} of ${plural(steps.parameters, "parameter")} (${steps.optimizers.join(", ")}).`));
   const proof = proofTable(report);
-  if (proof) compared.append(proof);
+  if (proof) element.append(proof);
   if (report.overrides.length) {
     const rows = report.overrides.map((one) => [one.where, clip(one.pattern), one.kind ?? "all", short(one.allowed), clip(one.reason), count(one.covered), count(one.excused)]);
-    compared.append(lazyDetails(plural(report.overrides.length, "override"), () => tableOf(["where", "pattern", "kind", "allowed", "reason", "covered", "excused"], rows)));
+    element.append(lazyDetails(plural(report.overrides.length, "override"), () => tableOf(["where", "pattern", "kind", "allowed", "reason", "covered", "excused"], rows)));
   }
-  if (report.notes.length) compared.append(el("h3", {}, "Notes"), el("ul", { class: "notes" }, report.notes.slice(0, 100).map((note) => el("li", {}, clip(note, 1000)))));
-  const roots = rootsSection(report, table, open);
-  return [
-    el("section", { class: "overview" }, countsLine(report), report.partial ? el("p", { class: "sentence partial" }, clip(report.partial, 1200)) : null, report.instead ? el("p", { class: "sentence" }, report.instead) : null),
-    ...(roots ? [roots] : []),
-    ...(report.command ? [el("section", {}, el("h2", {}, "Run it again"), commandLine(report.command))] : []),
-    compared,
+  const others = [
+    ...(report.configured_otherwise ?? []).map((one) => [`${clip(one.module)}.${one.attribute}`, clip(one.reference), clip(one.candidate)]),
+    ...(report.surroundings ?? []).map((one) => [one.what, clip(one.reference), clip(one.candidate)]),
   ];
+  if (others.length) element.append(lazyDetails("Where modules and surroundings differ", () => tableOf(["what", "reference", "candidate"], others)));
+  if (adviceOf(report) && report.command) element.append(el("h3", {}, "Run it again"), commandLine(report.command));
+  return element;
+}
+
+export function notesSection(report: Report): HTMLElement | null {
+  if (!report.notes.length) return null;
+  const notes = report.notes.slice(0, MOST_NOTES).map((note) => el("li", {}, clip(note, 1000)));
+  return el("section", { id: "notes", "aria-labelledby": "notes-title" }, el("h2", { id: "notes-title" }, "Notes"), el("ul", {}, notes));
+}
+
+export function summary(report: Report, table: Table, open: (row: number) => void): HTMLElement[] {
+  const first = report.roots[0];
+  const suspects = new Set(first ? ranksOf(table, first.row) : []);
+  const reservations = [report.partial, report.sketched, report.unmeasured, report.failed, report.unstepped].filter((text) => text !== undefined);
+  const overview = el("section", { class: "overview" }, countsLine(report));
+  // The headline has all of a verdict of `same`; the first root's card has its own sentence.
+  if (report.verdict !== "same" && report.sentence !== first?.sentence) {
+    overview.append(el("p", { class: "sentence" }, clip(report.sentence.replace(`${report.verdict}: `, ""), 1200)));
+  }
+  for (const text of reservations) overview.append(el("p", { class: "sentence reservation" }, clip(text, 1200)));
+  const compared = el("section", { id: "compared", "aria-label": "What was compared" }, lazyDetails(shortProvenance(report), () => provenance(report, suspects)));
+  return [overview, el("div", { class: "first" }, rootsSection(report, table, open), nextSection(report)), compared];
 }

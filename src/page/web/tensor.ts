@@ -4,7 +4,7 @@ import { axisStyle, draw, tooltipStyle } from "./charts";
 import { type Finding, findingAt, isWrong, type Picture, reasonOf, type Report, type Table } from "./data";
 import { clip, commandLine, el, lazyDetails, table as tableOf } from "./dom";
 import { KINDS } from "./names";
-import { count, indices, plural, short } from "./numbers";
+import { count, indices, plural, rankList, short } from "./numbers";
 import { errorColour, theme, type Theme } from "./palette";
 import { dimensionsOf, rectanglesOf, shardPicture } from "./shards";
 
@@ -274,9 +274,9 @@ export function tensorPage(report: Report, table: Table, row: number, open: (row
     el("p", { class: "where" }, verdictPill(finding), " ", when(finding), isWrong(finding) || finding.reason === "none" ? "" : ` · ${finding.reason}`),
   );
   if (isWrong(finding)) {
-    const ranks = table.text("ranks", row);
+    const ranks = JSON.parse(table.text("ranks", row) || "[]") as number[];
     const size = finding.ratio === null ? "" : `${short(finding.ratio)} times what is allowed. `;
-    view.append(el("p", {}, `${reasonOf(finding)}. ${size}`, ranks && ranks !== "[]" ? `The error is on ranks ${ranks.slice(1, -1).replaceAll(",", ", ")}.` : ""));
+    view.append(el("p", {}, `${reasonOf(finding)}. ${size}`, ranks.length ? `The error is on ${rankList(ranks)}.` : ""));
   }
   const message = table.text("message", row);
   if (message) view.append(el("p", {}, message));

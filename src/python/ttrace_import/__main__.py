@@ -57,7 +57,8 @@ def main(words: list[str] | None = None) -> int:
         print(f"ttrace: error: {where}: unexpected: {what}; please report this", file=sys.stderr)
         return 2
     ranks = f", {written.ranks} ranks" if written.ranks > 1 else ""
-    print(f"{one_line(str(options.output))}: {written.tensors} tensors, {written.bytes} bytes{ranks}")
+    tensors = "1 tensor" if written.tensors == 1 else f"{written.tensors} tensors"
+    print(f"{one_line(str(options.output))}: {tensors}, {written.bytes} bytes{ranks}")
     for what in written.describe_left_out():
         print(f"left out: {what}")
     return 0

@@ -189,9 +189,9 @@ TEST_CASE("passing tensors with NaN at the same places, or with copies that diff
   CHECK(report.same());
   CHECK(report.notes ==
         std::vector<std::string>{
-            "1 tensors hold NaN or Inf at the same places on both sides, and are judged by their other elements, such "
+            "1 tensor with NaN or Inf at the same places on both sides, judged by the other elements, such "
             "as mlp output, iteration 0, micro-batch 0",
-            "1 tensors have copies on several ranks that differ, within what is allowed, such as norm output, "
+            "1 tensor with copies on several ranks that differ, within what is allowed, such as norm output, "
             "iteration 0, micro-batch 0"});
 }
 

@@ -142,7 +142,7 @@ TEST_CASE("another dtype is compared and mentioned, but for a parameter that is 
   const Matching counted = match(reference, holding({{kMlp, {2}, Dtype::kInt64}, {kNorm}, {kWeight}}));
   CHECK(counted.findings.empty());
   CHECK(counted.pairs.size() == 3);
-  CHECK(counted.notes == Notes{"float32 in the reference is int64 in the candidate: 1 tensors, such as mlp output, "
+  CHECK(counted.notes == Notes{"float32 in the reference is int64 in the candidate: 1 tensor, such as mlp output, "
                                "iteration 0, micro-batch 0"});
   const Alignment half = holding({{kMlp, {2}, Dtype::kBFloat16}, {kNorm, {2}, Dtype::kBFloat16}, {kWeight}});
   const Matching matching = match(reference, half);
@@ -211,7 +211,7 @@ TEST_CASE("what only the reference recomputes is waived, if the candidate has th
   const Matching waived = match(reference, holding({{kMlp}, {kNorm}}));
   CHECK(waived.findings.empty());
   CHECK(waived.waived == 1);
-  CHECK(waived.notes == Notes{"waived: 1 tensors that the reference recomputed and the candidate did not; their first "
+  CHECK(waived.notes == Notes{"waived: 1 tensor that the reference recomputed and the candidate did not; their first "
                               "forward is compared"});
   const Matching missing = match(reference, holding({{kNorm}}));
   CHECK(missing.findings.size() == 2);
@@ -253,7 +253,7 @@ TEST_CASE("a tensor that one side says it could not record is not seen, and not 
                      "norm output, iteration 0, micro-batch 0: not seen in the candidate: compiled; the reference has "
                      "float32 [2]",
                      {});
-  CHECK(matching.notes == Notes{"not seen in the candidate: compiled: 1 tensors, such as norm output, iteration 0, "
+  CHECK(matching.notes == Notes{"not seen in the candidate: compiled: 1 tensor, such as norm output, iteration 0, "
                                 "micro-batch 0"});
   say_not_seen(reference, "mlp");
   CHECK(match(reference, candidate).pairs.size() == 1);  // what both hold is compared, whatever they say
@@ -305,7 +305,7 @@ TEST_CASE("what a side does not hold by design is not recorded, what it holds in
                      {});
   CHECK(matching.notes.empty());
   CHECK(matching.partial ==
-        "the candidate holds less by design (imported): of the reference, 1 tensors are not recorded in it: 1 output");
+        "the candidate holds less by design (imported): of the reference, 1 tensor not recorded in it: 1 output");
   CHECK(match(part, whole).findings.at(0).reason == Reason::kNotRecordedInReference);
   part.findings = {omission_of(kNorm)};
   CHECK(match(whole, part).findings.at(0).reason == Reason::kOmission);
@@ -345,7 +345,7 @@ TEST_CASE("traces without a tensor in common are refused") {
   const Alignment reference = holding({{kMlp}, {kNorm}}), candidate = holding({{later}}), none;
   CHECK(refusal_of([&] { match(reference, candidate); }) ==
         "reference and candidate: no tensor in common: the reference holds 2 tensors of iteration 0, micro-batch 0, "
-        "such as mlp output, iteration 0, micro-batch 0; the candidate holds 1 tensors of iteration 3, micro-batch 0, "
+        "such as mlp output, iteration 0, micro-batch 0; the candidate holds 1 tensor of iteration 3, micro-batch 0, "
         "such as norm output, iteration 3, micro-batch 0; expected two runs of one model, with the same names and "
         "iterations");
   // A candidate that holds nothing lacks every tensor; that is no refusal.
