@@ -26,6 +26,7 @@ from .not_seen import NotSeen
 from .optimizer_steps import OptimizerSteps
 from .rank_file import RankFile
 from .rehearsals import Rehearsals
+from .schedule import schedule_of
 from .selection import Selection
 from .side_stream import OutOfDeviceMemory
 from .sources import Sources
@@ -40,6 +41,7 @@ _SECONDS_OF_GLOO = 0.05
 class Collector:
     def __init__(self, config: Config):
         self.config = config
+        self.schedule = schedule_of(config)
         self.clock = Clock()
         self.threads = Threads()
         self._lock = threading.RLock()  # several threads may call modules
@@ -103,7 +105,7 @@ class Collector:
 
     def is_recorded(self) -> bool:
         """Whether the iteration at hand is."""
-        return self.clock.iteration in self.config.iterations
+        return self.schedule.takes(self.clock.iteration)
 
     def open(self) -> RankFile:
         """This rank's file. Raises CollectError, TraceError."""
@@ -186,7 +188,7 @@ class Collector:
         elif self.file is not None and self.is_recorded():
             self.file.finish_transfers()
         self.clock.next_iteration()
-        if self.clock.iteration > max(self.config.iterations):
+        if self.schedule.is_over(self.clock.iteration):
             self.close(complete=True)
 
     # The end.
@@ -293,7 +295,7 @@ class Collector:
         if self.clock.stepped:
             self.finish_iteration(begin_next=True)
         reached = self.clock.iteration  # iterations before this one are finished
-        unfinished = sorted(iteration for iteration in self.config.iterations if iteration >= reached)
+        unfinished = self.schedule.left_from(reached)
         if not self.active or not (self.file or self.clock.chunks):
             return
         if unfinished:
