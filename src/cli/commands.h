@@ -42,6 +42,7 @@ void add_lint(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);
 void add_abft(CLI::App& app, Run& run);
 void add_calibrate(CLI::App& app, Run& run);
+void add_watch(CLI::App& app, Run& run);
 void add_sdc(CLI::App& app, Run& run);
 void add_history(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);

@@ -76,6 +76,7 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
   ttrace::cli::add_abft(app, run);
   ttrace::cli::add_calibrate(app, run);
   ttrace::cli::add_sdc(app, run);
+  ttrace::cli::add_watch(app, run);
   ttrace::cli::add_history(app, run);
   ttrace::cli::add_inspect(app, run);
   ttrace::cli::add_show(app, run);

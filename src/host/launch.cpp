@@ -194,6 +194,21 @@ CommandResult run_command(const std::vector<std::string>& command, const Launch&
   return result_of(status);
 }
 
+CommandResult run_beside(const LoggedCommand& command) {
+  sigset_t no_signals;
+  sigemptyset(&no_signals);
+  Launch launch;
+  launch.environment = command.environment;
+  pid_t pid = 0;
+  if (const int error = spawn(command.command, launch, no_signals, command.log, pid); error != 0)
+    return could_not_start(error);
+  TimeLimit limit(pid, command.timeout);
+  int status = 0;
+  while (wait_for(pid, [&] { limit.enforce(); }, status) != pid) {
+  }
+  return limit.exceeded() ? too_late(command.timeout) : result_of(status);
+}
+
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events) {
   struct Running {
     std::size_t index;  // among `commands`

@@ -43,6 +43,10 @@ struct LoggedCommand {
   std::chrono::seconds timeout{0};       // as that of Launch
 };
 
+// Runs a command beside one that `run_command` runs in another thread, and waits for it. It has no part in the signals
+// of this process.
+CommandResult run_beside(const LoggedCommand& command);
+
 // Holds what `run_side_by_side` calls, with indices among its commands. Nothing of it may throw.
 struct SideBySideEvents {
   std::function<void(std::size_t)> on_start;

@@ -38,16 +38,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kMostIterations = 10'000;  // in one --iterations; a trace of more is a mistake
 
-void check_output(const fs::path& output) {
-  std::error_code error;
-  if (fs::exists(output, error) && !(fs::is_directory(output, error) && fs::is_empty(output, error))) {
-    throw InputError(fmt::format("{0}: already exists; expected a new or an empty directory (rm -r {0} removes it)",
-                                 output.string()));
-  }
-  fs::create_directories(output, error);
-  if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
-}
-
 // Requires that --perturb-at is `rewritten` where modules are given values, and only there: those values are perturbed.
 void check_perturbation(const CollectOptions& options) {
   const bool modules_rewritten = !options.rewrite.inject.empty() || !options.rewrite.rewrite.empty();
@@ -127,6 +117,7 @@ std::string configuration(const CollectOptions& options, const fs::path& annotat
   config["annotations"] = annotations.string();
   config["rewrite"] = values.for_ranks;
   config["selection"] = json_of(options.selection);
+  config["watch_seed"] = json_of_value(options.watch_seed);
   const fs::path directory = fs::current_path() / options.working_directory;
   const Repository repository(directory);
   config["source_root"] = repository.top().value_or(directory).string();
@@ -203,7 +194,7 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
                           const std::function<bool(std::size_t, const CommandResult&)>& on_end) {
   std::vector<LoggedCommand> commands;
   for (const CollectOptions& run : runs) {
-    check_output(run.output);
+    make_output(run.output);
     LoggedCommand& command = commands.emplace_back();
     command.command = command_line_of(run);
     command.log = log_of(run);
@@ -240,6 +231,16 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
 }
 
 }  // namespace
+
+void make_output(const fs::path& output) {
+  std::error_code error;
+  if (fs::exists(output, error) && !(fs::is_directory(output, error) && fs::is_empty(output, error))) {
+    throw InputError(fmt::format("{0}: already exists; expected a new or an empty directory (rm -r {0} removes it)",
+                                 output.string()));
+  }
+  fs::create_directories(output, error);
+  if (error) throw InputError(fmt::format("{}: cannot be made: {}", output.string(), error.message()));
+}
 
 void check_axes(const std::string& axes, const std::string& where) {
   if (!axes.empty()) parse_mesh(axes, ranks_of_mesh(axes), where);
@@ -300,24 +301,31 @@ std::vector<std::int32_t> iterations_of(const Trace& trace) {
   return {iterations.begin(), iterations.end()};
 }
 
+Launch recording_launch(const CollectOptions& options, const fs::path& scratch) {
+  AnnotationSource source = options.annotations;
+  if (source.axes.empty()) source.axes = options.axes;
+  const Annotations annotations = load_annotations(source);
+  const PreparedValues values = prepare_values(options.rewrite, source, options.perturb, scratch);
+  const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch);
+  return {{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
+           std::string(kConfigVariable) + configuration(options, for_ranks, values)},
+          options.stdout_to_stderr,
+          options.working_directory.string(),
+          {},
+          options.timeout};
+}
+
 int collect(const CollectOptions& options) {
   if (options.command.empty()) throw InputError("no command; expected one after --, as in -- python train.py");
   check_axes(options.axes);
   AnnotationSource source = options.annotations;
   if (source.axes.empty()) source.axes = options.axes;
-  const Annotations annotations = load_annotations(source);
+  load_annotations(source);  // what is wrong with them is said before a directory is made
   check_perturbation(options);
   check_split(options);
-  check_output(options.output);
+  make_output(options.output);
   const ScratchDirectory scratch(options.output / "rewritten");
-  const PreparedValues values = prepare_values(options.rewrite, source, options.perturb, scratch.path);
-  const fs::path for_ranks = annotations_for_ranks(annotations, options.annotations.settings, scratch.path);
-  const Launch launch{{python_path_with(beside_program("share/ttrace/ttrace_torch/inject")),
-                       std::string(kConfigVariable) + configuration(options, for_ranks, values)},
-                      options.stdout_to_stderr,
-                      options.working_directory.string(),
-                      {},
-                      options.timeout};
+  const Launch launch = recording_launch(options, scratch.path);
 
   const auto start = std::chrono::steady_clock::now();
   const CommandResult result = run_with_progress(options, launch);

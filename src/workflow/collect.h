@@ -14,6 +14,7 @@
 #include "base/estimator.h"
 #include "base/provenance.h"
 #include "base/trace.h"
+#include "host/launch.h"
 #include "workflow/rewriting.h"
 
 namespace ttrace {
@@ -34,6 +35,8 @@ struct CollectOptions {
   std::filesystem::path working_directory;  // of the command; empty: this process's
   bool stdout_to_stderr = false;            // of the command
   std::chrono::seconds timeout{0};          // of the command; 0: none
+  // Of a run that is watched: what it records stands in files (watch.h), and not in `iterations`. None: of all others.
+  std::optional<std::uint64_t> watch_seed = {};
 };
 
 // Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0
@@ -41,6 +44,13 @@ struct CollectOptions {
 // nice); else 2 where the trace is not what was asked for, with the reason on stderr; else 0.
 // Throws InputError where the options make no sense; then nothing has run.
 int collect(const CollectOptions& options);
+
+// Makes the directory of a trace. Throws InputError where it holds something.
+void make_output(const std::filesystem::path& output);
+
+// Returns how to launch the command so that what it starts records, into a directory that is there. What its ranks read
+// is written below `scratch`, and must stay until the command has ended. Throws InputError.
+Launch recording_launch(const CollectOptions& options, const std::filesystem::path& scratch);
 
 // Returns the iterations that the trace holds, for a run that is to record the same.
 std::vector<std::int32_t> iterations_of(const Trace& trace);

@@ -25,26 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 
-// Says what keeps a trace from being whole; empty where nothing does. A rank that goes on writes its journal.
-std::string gap_in(const fs::path& directory) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".journal") return fmt::format("{} is not closed", entry.path().stem().string());
-  }
-  if (error) return "it is not there";
-  try {
-    const Trace trace = read_trace(directory);
-    std::set<std::int32_t> whole;
-    for (const RankTrace& rank : trace.ranks) {
-      if (rank.complete) whole.insert(rank.rank);
-    }
-    if (whole.size() == static_cast<std::size_t>(trace.world_size)) return "";
-    return fmt::format("{} of {} ranks are whole", whole.size(), trace.world_size);
-  } catch (const InputError& problem) {
-    return problem.what();
-  }
-}
-
 // The candidate's trace of the iteration, once it is whole.
 fs::path wait_for(const fs::path& candidate, std::int32_t iteration, std::chrono::seconds timeout) {
   const fs::path trace = iteration_in(candidate, iteration);
@@ -91,16 +71,6 @@ std::map<std::int32_t, std::string> iterations_to_check(const std::string& refer
   return traces;
 }
 
-// Removes the trace at once for others: `ttrace collect`, which may look at all traces just now, finds it whole or not
-// at all.
-void remove_trace(const fs::path& trace) {
-  const fs::path gone = trace.string() + ".removed";
-  std::error_code error;
-  fs::rename(trace, gone, error);
-  if (!error) fs::remove_all(gone, error);
-  if (error) throw InputError(fmt::format("{}: cannot be removed: {}", trace.string(), error.message()));
-}
-
 // Iterations of two runs of a program look alike: a job that was started again goes on in the same directory.
 void require_one_run(const fs::path& trace, std::string& run_id) {
   const Trace read = read_trace(trace);
@@ -111,6 +81,33 @@ void require_one_run(const fs::path& trace, std::string& run_id) {
 }
 
 }  // namespace
+
+std::string gap_in(const fs::path& directory) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".journal") return fmt::format("{} is not closed", entry.path().stem().string());
+  }
+  if (error) return "it is not there";
+  try {
+    const Trace trace = read_trace(directory);
+    std::set<std::int32_t> whole;
+    for (const RankTrace& rank : trace.ranks) {
+      if (rank.complete) whole.insert(rank.rank);
+    }
+    if (whole.size() == static_cast<std::size_t>(trace.world_size)) return "";
+    return fmt::format("{} of {} ranks are whole", whole.size(), trace.world_size);
+  } catch (const InputError& problem) {
+    return problem.what();
+  }
+}
+
+void remove_trace(const fs::path& trace) {
+  const fs::path gone = trace.string() + ".removed";
+  std::error_code error;
+  fs::rename(trace, gone, error);
+  if (!error) fs::remove_all(gone, error);
+  if (error) throw InputError(fmt::format("{}: cannot be removed: {}", trace.string(), error.message()));
+}
 
 Checked follow(const CheckOptions& check_options, const FollowOptions& options,
                const std::function<void(std::int32_t, const Checked&)>& on_checked) {

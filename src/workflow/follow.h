@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <string>
 
 #include "workflow/check.h"
 
@@ -21,5 +23,13 @@ struct FollowOptions {
 // trace, or each in its own. Throws InputError where an iteration could not be looked at, or none came in time.
 Checked follow(const CheckOptions& check, const FollowOptions& options,
                const std::function<void(std::int32_t iteration, const Checked&)>& on_checked);
+
+// Says what keeps the trace of an iteration from being whole; empty where nothing does. A rank that goes on writes its
+// journal.
+std::string gap_in(const std::filesystem::path& trace);
+
+// Removes the trace at once for others: who looks at all traces just now finds it whole or not at all. Throws
+// InputError.
+void remove_trace(const std::filesystem::path& trace);
 
 }  // namespace ttrace

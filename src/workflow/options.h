@@ -15,6 +15,7 @@
 #include "workflow/collect.h"
 #include "workflow/follow.h"
 #include "workflow/report_files.h"
+#include "workflow/watch.h"
 
 namespace ttrace {
 
@@ -367,6 +368,39 @@ void visit_options(Options& options, Visit&& visit) {
              .for_ranks = true},
       options.perturb_at);
   visit_options(options.rewrite, visit);
+}
+
+template <OptionsOf<WatchOptions> Options, class Visit>
+void visit_options(Options& options, Visit&& visit) {
+  visit(Option{.names = "-o,--output",
+               .type = "DIR",
+               .help = "Directory for what is said of each check, and for pieces that are wrong, new or empty",
+               .required = true},
+        options.output);
+  visit(Option{.names = "--every",
+               .type = "N",
+               .help = "Record every N-th iteration at most, beside those that are drawn",
+               .number = Number::kPositive,
+               .shows_default = true},
+        options.every);
+  visit(Option{.names = "--budget",
+               .type = "PERCENT",
+               .help = "The share of the job's time that recording may take: fewer iterations are recorded where it "
+                       "takes more",
+               .shows_default = true},
+        options.budget);
+  visit(Option{.names = "--seed",
+               .type = "N",
+               .help = "Of the iterations that are drawn: one in each fourth stretch of N",
+               .shows_default = true},
+        options.seed);
+  visit(Option{"--hook", "COMMAND",
+               "Run this by `sh -c` where an iteration is wrong, with TTRACE_ITERATION, TTRACE_TENSOR, TTRACE_REASON, "
+               "TTRACE_RANKS and TTRACE_KEPT in its environment"},
+        options.hook);
+  visit(option::kAnnotations, options.annotations.file);
+  visit(option::kSet, options.annotations.settings);
+  visit(option::kAxes, options.annotations.axes);
 }
 
 }  // namespace ttrace

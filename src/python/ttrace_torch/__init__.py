@@ -24,6 +24,7 @@ What the program computes with, changed:
     perturb.py              `--perturb`: activations with noise on them
     rewrite.py              `--inject`, `--rewrite`: values from a trace
 What a tensor is called, and where it lies:
+    schedule.py             which iterations are recorded
     clock.py                iterations, micro-batches, chunks of the model, names of modules
     frame.py                a module call in progress
     coordinates.py          this rank's position on the mesh

@@ -28,12 +28,13 @@ from .optimizer_steps import OptimizerSteps
 from .problems import listed
 from .rank_file import RankFile
 from .rehearsals import Rehearsals
+from .schedule import schedule_of
 from .selection import Selection
 from .side_stream import OutOfDeviceMemory
 from .sources import Sources
 from .tensors import NotTraceable
 from .threads import Threads
-from .zero_gradients import MOST_FURTHER, ZeroGradients
+from .zero_gradients import ZeroGradients
 
 # gloo's threads drop what they hold of Python after a collective, for which they need the interpreter's lock. One that
 # does so while the interpreter ends aborts the process ("terminate called without an active exception", PyTorch 2.13).
@@ -47,6 +48,7 @@ class Collector:
         # What the program calls without gradients is recorded, and nothing else.
         self.no_grad = config.choice is not None and config.choice.no_grad
         self._announces = announces
+        self.schedule = schedule_of(config)
         self.clock = Clock()
         self.threads = Threads()
         self._lock = threading.RLock()  # several threads may call modules
@@ -60,7 +62,6 @@ class Collector:
         self._selection = Selection(config.choice, self._not_seen) if config.choice else None
         self.optimizer_steps = OptimizerSteps()
         self.zero_gradients = ZeroGradients() if config.may_go_on else None
-        self.iterations = set(config.iterations)  # those to record
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
         self.configurations = Configurations()
@@ -113,7 +114,7 @@ class Collector:
 
     def is_recorded(self) -> bool:
         """Whether the iteration at hand is."""
-        return self.clock.iteration in self.iterations
+        return self.schedule.takes(self.clock.iteration)
 
     def open(self) -> RankFile:
         """This rank's file. Raises CollectError, TraceError."""
@@ -203,15 +204,13 @@ class Collector:
         if self.zero_gradients is not None and self.goes_on:
             self._go_on_behind_zeros(self.zero_gradients.families())
         self.clock.next_iteration()
-        if self.clock.iteration > max(self.iterations):
+        if self.schedule.is_over(self.clock.iteration):
             self.close(complete=True)
 
     def _go_on_behind_zeros(self, families: list[str]) -> None:
         """At the end of an iteration, where those of parameters have had no gradients but zeros so far."""
         next_iteration = self.clock.iteration + 1
-        last = max(self.config.iterations) + MOST_FURTHER
-        if families and next_iteration not in self.iterations and next_iteration <= last:
-            self.iterations.add(next_iteration)
+        if families and self.schedule.go_on_to(next_iteration):
             self.warn(
                 f"recording goes on to iteration {next_iteration}: the gradients of {listed(families)} are zero so far"
             )
@@ -236,10 +235,10 @@ class Collector:
             "configurations": self.configurations.as_document(),
             "draws": self.draws.as_document(),
         }
-        if self.iterations != self.config.iterations:
-            finished = {iteration for iteration in self.iterations if iteration < self.clock.iteration}
-            asked = self.config.iterations
-            said["further"] = {"asked": sorted(asked), "finished": sorted(finished - asked)}
+        further = self.schedule.further()
+        if further:
+            asked, finished = self.config.iterations, [each for each in further if each < self.clock.iteration]
+            said["further"] = {"asked": sorted(asked), "finished": finished}
         file.close(complete, self.seconds, said)
         self.is_whole = complete
         if self.config.split:  # the next iteration's file says nothing of this one
@@ -327,7 +326,7 @@ class Collector:
         if self.clock.stepped:
             self.finish_iteration(begin_next=True)
         reached = self.clock.iteration  # iterations before this one are finished
-        unfinished = sorted(iteration for iteration in self.config.iterations if iteration >= reached)
+        unfinished = self.schedule.left_from(reached)
         if not self.active or not (self.file or self.clock.chunks):
             return
         if unfinished:

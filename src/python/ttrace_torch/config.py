@@ -46,6 +46,7 @@ class Config:
     source_root: str  # directory that source files are named from
     library: str  # path of libttrace
     provenance: dict[str, Any]  # what the command line knows: command, start time, git commit, version
+    watch_seed: int | None = None  # under `ttrace watch`, which says in a file what is recorded (schedule.py)
 
     @staticmethod
     def from_environment() -> "Config":
@@ -76,4 +77,5 @@ class Config:
             source_root=values["source_root"],
             library=values["library"],
             provenance=values["provenance"],
+            watch_seed=values["watch_seed"],
         )

@@ -269,7 +269,7 @@ class Optimizers:
     def _forget_copies(self) -> None:
         for copies in (self._before_step, self._main_grads):
             copies.forget()
-            if self._collector.clock.iteration + 1 not in self._collector.iterations:
+            if not self._collector.schedule.is_due(self._collector.clock.iteration + 1):
                 copies.release()
 
     def _is_first(self, kind: Kind, trained: TrainedParameter) -> bool:

@@ -1,0 +1,149 @@
+"""A job that is watched while it goes on, without a reference: real ranks over gloo."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import TIMEOUT, TTRACE, python, ranks, run
+
+# `fault` happens on rank 1 after step 7: a weight changes there, or from then on it reads the data of rank 0.
+# It waits until what it has recorded is checked, which no job does: a few steps of this one are over sooner.
+TRAIN = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+fault, watched = sys.argv[1], sys.argv[2]
+def waits(step):
+    names = os.listdir(watched)
+    return "watching" in names and any(f"iteration-{number:06}" in names for number in range(step - 1))
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(24):
+    while waits(step):
+        time.sleep(0.05)
+    strikes = step > 7 and dist.get_rank() == 1
+    torch.manual_seed(step + 100 * (0 if strikes and fault == "data" else dist.get_rank()))
+    model(torch.randn(2, 4)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if strikes and fault == "weight" and step == 8:
+        with torch.no_grad():
+            net[2].weight[1, 3] += 0.25
+print("trained")
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("program") / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def watch(directory, *options):
+    return [TTRACE, "watch", "-o", directory, "--every", "6", "--budget", "90%", *options, "--"]
+
+
+def run_watched(program, fault, directory, *options, **more):
+    return run([*watch(directory, *options), *ranks(2, program, fault, directory)], **more)
+
+
+def checks(directory):
+    return [json.loads(line) for line in (directory / "checks.jsonl").read_text().splitlines()]
+
+
+def pieces(directory):
+    return sorted(path.name for path in directory.iterdir() if path.is_dir())
+
+
+def test_a_right_job_is_right_in_each_iteration_that_is_looked_at_and_leaves_nothing_but_lines(program, tmp_path):
+    process = run_watched(program, "none", tmp_path / "watched")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("trained") == 2
+    assert {0, 6, 12, 18} <= {check["iteration"] for check in checks(tmp_path / "watched")}
+    assert {check["verdict"] for check in checks(tmp_path / "watched")} == {"same"}
+    assert pieces(tmp_path / "watched") == []
+
+
+def test_a_weight_that_changes_on_one_rank_is_seen_in_the_next_iteration_that_is_looked_at(program, tmp_path):
+    hook = f"echo $TTRACE_ITERATION $TTRACE_REASON $TTRACE_KEPT >> {tmp_path}/hook"
+    process = run_watched(program, "weight", tmp_path / "watched", "--hook", hook)
+    assert process.returncode == 1, process.stderr
+    wrong = [check for check in checks(tmp_path / "watched") if check["verdict"] == "different"]
+    assert 8 < wrong[0]["iteration"] <= 12
+    assert ("2.weight", "param", "replicas-disagree") in {
+        (one["tensor"], one["kind"], one["reason"]) for one in wrong[0]["wrong"]
+    }
+    first = (tmp_path / "hook").read_text().splitlines()[0].split()
+    assert first[:2] == [str(wrong[0]["iteration"]), wrong[0]["wrong"][0]["reason"]]
+    assert Path(first[2]).is_dir() and Path(f"{first[2]}.json").is_file()
+    assert f"iteration {wrong[0]['iteration']}: WRONG: " in process.stderr
+
+
+def test_a_rank_that_begins_to_read_the_data_of_another_is_named(program, tmp_path):
+    process = run_watched(program, "data", tmp_path / "watched")
+    assert process.returncode == 1, process.stderr
+    wrong = [check for check in checks(tmp_path / "watched") if check["verdict"] == "different"]
+    assert wrong and all(check["iteration"] > 7 for check in wrong)
+    assert wrong[0]["wrong"][0]["reason"] == "data-repeated" and wrong[0]["wrong"][0]["ranks"] == [0, 1]
+
+
+def test_a_checker_that_dies_ends_watching_and_not_the_job(program, tmp_path):
+    """`nice` is what the check is started with."""
+    (tmp_path / "nice").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "nice").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = run_watched(program, "weight", tmp_path / "watched", environment=path)
+    assert process.returncode == 2, process.stderr
+    assert process.stdout.count("trained") == 2
+    assert "watching ends, and the job goes on: the check of iteration 0 was killed by signal 9" in process.stderr
+
+
+def test_a_watcher_that_is_killed_leaves_the_job_alone_and_a_bounded_disk(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, sys, time, torch\n"
+        "net = torch.nn.Linear(4, 4)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for step in range(200):\n"
+        "    while step == 20 and not os.path.exists(sys.argv[1]): time.sleep(0.05)\n"
+        "    net(torch.randn(2, 4)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "open(sys.argv[2], 'w').close()\n"
+    )
+    go_on, done = tmp_path / "go-on", tmp_path / "done"
+    words = [*watch(tmp_path / "watched"), *python(tmp_path / "train.py", go_on, done)]
+    watcher = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: (tmp_path / "watched" / "checks.jsonl").exists())
+    watcher.send_signal(signal.SIGKILL)
+    watcher.wait()
+    go_on.touch()
+    until(done.exists)
+    assert len([name for name in pieces(tmp_path / "watched") if name.startswith("iteration-")]) <= 3
+
+
+def until(condition):
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() < started + TIMEOUT
+        time.sleep(0.05)
+
+
+def test_what_the_job_fails_with_is_passed_on(tmp_path):
+    assert run([*watch(tmp_path / "watched"), *python("-c", "raise SystemExit(7)")]).returncode == 7
+
+
+@pytest.mark.parametrize("budget", ["2", "0%", "100%", "much"])
+def test_a_budget_is_a_share_of_the_time(budget, tmp_path):
+    process = run([TTRACE, "watch", "-o", tmp_path / "watched", "--budget", budget, "--", "true"])
+    assert process.returncode == 2
+    assert process.stderr == f"ttrace: error: --budget: '{budget}'; expected a share of the job's time, as in 2%\n"
+    assert not (tmp_path / "watched").exists()
