@@ -77,8 +77,13 @@ using RowsByName = std::map<std::string, Rows>;
 // The name without the numbers of what is an element of a list: of each rank's own samples, the reference's have others.
 std::string of_any_element(const TensorId& id) {
   const TensorName name(id.name.get());
-  const std::size_t dot = std::min(name.member.find('.'), name.member.size());
-  return fmt::format("{}{}{}", name.path, name.member.substr(0, dot), without_numbers(name.member.substr(dot)));
+  std::string text(name.path);
+  const std::vector<std::string> members = components_of(name.member);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const bool is_element = i > 0 && members[i].find_first_not_of("0123456789") == std::string::npos;
+    text += is_element ? ".#" : "." + members[i];
+  }
+  return text;
 }
 
 void add_rows(const RankTrace& rank, const Entry& entry, Rows& rows) {

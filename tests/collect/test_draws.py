@@ -10,7 +10,8 @@ PROGRAM = HERE / "programs" / "draws.py"
 def draws_of(collected):
     assert collected.code == 0, collected
     document = json.loads(collected.rank().attributes["provenance"])["draws"]
-    return [(document["modules"][place], kind, pass_, state) for place, kind, _, _, _, pass_, state in document["calls"]]
+    modules, calls = document["modules"], document["calls"]
+    return [(modules[place], kind, pass_, state) for place, kind, _, _, _, pass_, state in calls]
 
 
 def test_a_draw_is_that_of_the_innermost_call_and_of_what_comes_after_it(collect):

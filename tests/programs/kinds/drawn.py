@@ -25,8 +25,8 @@ class Block(nn.Module):
         elif kind == "gumbel":
             hidden = functional.gumbel_softmax(hidden) if draws else hidden.softmax(-1)
         elif kind == "drop-path":
-            kept = torch.rand(len(x), 1, 1) < 0.8 if draws else 1
-            return x + self.second(hidden) * kept / 0.8
+            kept = torch.rand(len(x), 1, 1) < 0.5 if draws else 1
+            return x + self.second(hidden) * kept / 0.5
         elif kind == "attention":
             hidden = functional.scaled_dot_product_attention(hidden, hidden, hidden, dropout_p=0.2 if draws else 0)
         return x + self.second(hidden)
