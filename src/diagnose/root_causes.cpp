@@ -219,12 +219,6 @@ RootCause root_at(const Report& report, std::size_t finding) {
   return cause;
 }
 
-// Returns what the finding's message says beside the tensor's identity, with which it begins.
-std::string without_identity(const Finding& finding) {
-  const std::string id = to_string(finding.id) + ": ";
-  return finding.message.starts_with(id) ? finding.message.substr(id.size()) : finding.message;
-}
-
 // Diagnoses roots, those first that are not alike: five of them, and more while they are small. Whether one is rounded
 // to a narrower dtype, as all of a converted checkpoint are, is asked of each.
 std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const std::vector<bool>& made_here,

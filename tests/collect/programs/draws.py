@@ -1,4 +1,4 @@
-"""A model that draws in functions, in a module's own code and in a module that does nothing else, and sets the state."""
+"""A model that draws in functions, in a module's own code and in a module that does nothing else; sets the state."""
 
 import torch
 from torch import nn

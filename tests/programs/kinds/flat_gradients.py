@@ -1,5 +1,5 @@
-"""Gradients that the program reduces in one flat copy, as fused optimizers and ZeRO by hand do: each rank steps its slice
-of a flat master, which is no parameter of the model, and all gather what the ranks have made."""
+"""Gradients that the program reduces in one flat copy, as fused optimizers and ZeRO by hand do: each rank steps its
+slice of a flat master, which is no parameter of the model, and all gather what the ranks have made."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, nn, own, scaled, torch

@@ -1,5 +1,5 @@
-"""A network that solves a differential equation: derivatives by its inputs, two calls in one loss, and gradients that are
-averaged by hand."""
+"""A network that solves a differential equation: derivatives by its inputs, two calls in one loss, and gradients that
+are averaged by hand."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, nn, own, torch
