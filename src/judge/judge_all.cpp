@@ -315,6 +315,9 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   assert(differences.size() == matching.pairs.size() + matching.recomputed.size());
   const bool by_bits = !bits.empty();
   std::vector<Finding> findings = matching.findings;
+  std::erase_if(findings, [&](const Finding& finding) {
+    return finding.reason == Reason::kMissingInCandidate && steps.elsewhere.contains(finding.id);
+  });
   Report report;
   SumsWithoutBits sums(matching.pairs);
   for (std::size_t i = 0; i < matching.pairs.size(); ++i) {

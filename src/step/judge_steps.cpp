@@ -9,7 +9,10 @@
 #include <set>
 #include <utility>
 
+#include "base/count_of.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "compare/compare.h"
 #include "step/judge_regression.h"
 #include "step/jumps.h"
 #include "step/options.h"
@@ -97,6 +100,17 @@ const LogicalTensor* find_update(const AlignedTrace& reference, const AlignedTra
   return nullptr;
 }
 
+// True where the parameter of the update is another one after the iteration than before it.
+bool is_moved(const Alignment& alignment, const TensorId& update) {
+  const LogicalTensor* before = find_tensor(alignment, update.with_kind(Kind::kParam));
+  const LogicalTensor* after = find_tensor(alignment, update.with_kind(Kind::kParamAfter));
+  if (before == nullptr || after == nullptr || before->shape != after->shape) return false;
+  const TensorPair pair{before, after};
+  CompareOptions options;
+  options.checksums = false;  // they are verified where the tensors are compared with the reference's
+  return compare(std::span(&pair, 1), options).at(0).difference_square > 0;
+}
+
 // Compares the options of all steps; returns the updates whose options are the reference's.
 std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
                                    const GradientDifferences& gradients, const ParameterCounterparts* counterparts,
@@ -113,6 +127,12 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     if (other == of_reference.end() || update == nullptr) continue;
     const StatedStep& wanted = other->second.front();
     const TensorId id = update->id.with_kind(Kind::kParamDelta);
+    const bool is_unstepped = std::all_of(steps.begin(), steps.end(),
+                                          [](const StatedStep& stated) { return stated.step->optimizer.empty(); });
+    if (is_unstepped && !wanted.step->optimizer.empty() && is_moved(candidate.alignment, id)) {
+      judged.verdicts.elsewhere.insert(id);
+      continue;
+    }
     std::string words;
     std::vector<std::int32_t> ranks;
     bool comparable = true;
@@ -380,6 +400,13 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   });
   note_deviations(of_candidate, deviating, judged.notes);
   judged.verdicts.unheld = find_unheld(of_candidate, unknown, deviating, deviations);
+  if (const auto& elsewhere = judged.verdicts.elsewhere; !elsewhere.empty()) {
+    judged.verdicts.unheld.insert(elsewhere.begin(), elsewhere.end());
+    judged.notes.push_back(
+        fmt::format("candidate: {}, the first {}, changed, and in no optimizer: the program steps with other tensors "
+                    "than the model's; the parameters after it are compared",
+                    count_of(elsewhere.size(), "parameter"), printable(elsewhere.begin()->name.get())));
+  }
   for (const auto& [check, words] :
        {std::pair(&std::as_const(of_candidate), ""), std::pair(&of_reference, "in the reference, ")}) {
     for (const Finding& finding : check->findings) {

@@ -170,6 +170,21 @@ Factor factor_of(const std::string& text) {
   return text.starts_with(kOneOver) ? Factor{{}, {text.substr(kOneOver.size())}, {}} : Factor{{text}, {}, {}};
 }
 
+// Throws InputError where an optimizer of the reference calls the model again between the updates of one step: what those
+// make of rounding has no closed form.
+void require_closed_form(const Trace& reference) {
+  for (const RankTrace& rank : reference.ranks) {
+    const bool is_called_again = std::any_of(rank.entries.begin(), rank.entries.end(),
+                                             [](const Entry& entry) { return entry.id.microbatch > 0; });
+    const auto updates_in_between = [](const OptimizerStep& step) { return step.optimizer.ends_with(".LBFGS"); };
+    const bool updates = std::any_of(rank.optimizer_steps.begin(), rank.optimizer_steps.end(), updates_in_between);
+    if (!is_called_again || !updates) continue;
+    throw InputError(
+        "-t default: LBFGS calls the model again between its updates, and what these make of rounding has no closed "
+        "form; expected a file of measured tolerances (`ttrace estimate-tolerance`)");
+  }
+}
+
 // `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
 LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
@@ -198,6 +213,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
   }
+  if (is_default) require_closed_form(reference);
   if (tolerance.valid()) {
     loaded.tolerance = tolerance.get();
     std::optional<Trace> again;
@@ -489,7 +505,8 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
 
 // True where the presumed loss scale leaves nothing in question, or explains some of what is wrong.
 bool holds_with_scale(const Report& scaled, const Report& without) {
-  if (scaled.verdict() != RunVerdict::kDifferent || without.verdict() != RunVerdict::kDifferent) return scaled.same();
+  if (without.verdict() != RunVerdict::kDifferent) return scaled.same();
+  if (scaled.verdict() != RunVerdict::kDifferent) return true;
   const auto wrong = [](const Report& report) { return report.totals.counts.fail + report.totals.counts.missing; };
   return wrong(scaled) < wrong(without);
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/count_of.h"
 #include "base/error.h"
 #include "host/exit_codes.h"
 #include "host/launch.h"
@@ -73,7 +74,7 @@ std::string sentence_of(const Json& wrong, std::size_t others) {
                                  wrong.at("message").get<std::string>());
   const std::vector<std::int32_t> ranks = wrong.at("ranks");
   if (!ranks.empty()) text += fmt::format(" (rank{} {})", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-  if (others > 0) text += fmt::format("; and {} more tensors", others);
+  if (others > 0) text += "; and " + count_of(others, "more tensor");
   return text;
 }
 

@@ -198,7 +198,7 @@ def test_an_index_names_files_beside_it_only(ttrace, tmp_path):
 
 
 def test_names_are_printed_as_one_line(ttrace, tmp_path):
-    torch.save({"a\n\x1b[31mred": torch.ones(2, dtype=torch.complex64), "b": torch.ones(1)}, tmp_path / "a.pt")
+    torch.save({"a\n\x1b[31mred": torch.ones(2, dtype=torch.uint64), "b": torch.ones(1)}, tmp_path / "a.pt")
     printed = ttrace.imports(*FILES, "a.pt")
     assert "\x1b" not in printed.out and "such as a\\n\\x1b[31mred\n" in printed.out
     assert "\\n\\x1b[31m" in ttrace.refuses_to_import("checkpoint", "--", "a.pt")
@@ -214,5 +214,5 @@ def test_an_output_that_is_there_is_left_alone(ttrace, tmp_path):
 
 def test_names_that_look_the_same_are_printed_apart(ttrace, tmp_path):
     hidden = "a\u200bb\u3164c\ufe0fd"
-    torch.save({hidden: torch.ones(2, dtype=torch.complex64), "b": torch.ones(1)}, tmp_path / "a.pt")
+    torch.save({hidden: torch.ones(2, dtype=torch.uint64), "b": torch.ones(1)}, tmp_path / "a.pt")
     assert "such as a\\u200bb\\u3164c\\ufe0fd\n" in ttrace.imports(*FILES, "a.pt").out

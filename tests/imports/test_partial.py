@@ -39,9 +39,7 @@ def outputs(ttrace, tmp_path):
     return imports
 
 
-SENTENCE = (
-    "the {} holds less by design (imported from files with --partial): of the {}, 7 tensors not recorded in it"
-)
+SENTENCE = "the {} holds less by design (imported from files with --partial): of the {}, 7 tensors not recorded in it"
 
 
 @pytest.mark.parametrize("sides", [("recorded", "trace"), ("trace", "recorded")])

@@ -116,7 +116,6 @@ def answers(verdict):
         ("padded", "positions"),
         ("padded", "criterion"),
         ("zero_by_hand",),
-        ("flat_gradients",),
         ("physics",),
         ("scaler",),
         ("constants",),
@@ -292,8 +291,6 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("packed",), "scale", "loss scalar"),
         (("spectral",), "scale", "loss scalar"),
         (("buffers", "criterion"), "no-all-reduce", "Centred.centre buffer_after"),
-        (("flat_gradients",), "shifted", "0.weight param_after"),
-        (("flat_gradients",), "scale", "loss scalar"),
         (("physics",), "weight", "loss scalar"),
         (("spectral",), "phase", "mixing.weight main_grad"),
         (("spectral",), "imaginary", "mixing.weight param_delta"),
@@ -344,6 +341,19 @@ def test_copies_of_weights_that_differ_after_the_step_are_different_without_meas
     verdict = first_verdict("after_step", "unit", mistake="rank")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first.split()[0] == "2.weight", verdict
+
+
+def test_steps_with_other_tensors_than_the_models_are_held_by_what_they_make(first_verdict):
+    verdict = first_verdict("flat_gradients", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "the program steps with other tensors than the model's" in verdict.text, verdict
+    verdict = first_verdict("flat_gradients")
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    assert "#.weight" in verdict.report["unproved_steps"], verdict
+    for mistake, first in (("last", "4.bias param_delta"), ("rate", "loss scalar"), ("scale", "loss scalar")):
+        verdict = first_verdict("flat_gradients", mistake=mistake, measured=True)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert verdict.first == first, verdict
 
 
 def test_weights_that_are_not_put_back_where_they_were_are_named(first_verdict):

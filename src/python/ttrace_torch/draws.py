@@ -20,8 +20,9 @@ from .library import Kind, Pass
 from .names import recordable
 
 _MOST_BYTES = 1 << 17  # of the document
-# Of the state of the generator on the host: its seed, how far it is in the numbers that it has made, the first of these,
-# and, at its end, a normal number that it keeps for the next call. Two states that have them in common are the same.
+# Of the state of the generator on the host: its seed, how far it is in the numbers that it has made, the first of
+# these, and, at its end, a normal number that it keeps for the next call. Two states that have them in common are the
+# same.
 _HEAD, _TAIL = 48, 40
 
 _Key = tuple[Kind, int, int, int, Pass, str]  # as TensorId, of a module's call
@@ -132,7 +133,10 @@ def _state() -> State:
 
 def _state_of_device() -> tuple[int, int] | None:
     """None without CUDA, or where a graph is captured, whose draws are not known."""
-    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+    generators = torch.cuda.default_generators  # none before CUDA is initialized
+    if not generators or torch.cuda.is_current_stream_capturing():
         return None
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator = generators[torch.cuda.current_device()]
+    if generator.device.type != "cuda":  # programs may put others in their places
+        return None
     return generator.initial_seed(), generator.get_offset()

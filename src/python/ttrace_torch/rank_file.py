@@ -181,8 +181,8 @@ class RankFile:
             self._recorder.describe_axes(self.position.axes, self.position.coordinates)
 
     def close(self, complete: bool, seconds: float, facts: dict[str, Any]) -> None:
-        """`facts`: what the provenance says, by name; `configurations`, `sources`, `draws` and `optimizer_steps` of them
-        may be left out where it grows too long."""
+        """`facts`: what the provenance says, by name; `configurations`, `sources`, `draws` and `optimizer_steps` of
+        them may be left out where it grows too long."""
         facts = facts | {"program_files": program_files.program_files(self._config.source_root, self._script)}
         if self._device not in ("", "cpu", "cuda"):
             facts.pop("draws", None)  # by generators that were not looked at

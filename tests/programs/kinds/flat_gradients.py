@@ -11,7 +11,8 @@ flat = torch.cat([parameter.detach().flatten() for parameter in parameters])
 size = -(-len(flat) // RANKS)
 mine = slice(RANK * size, (RANK + 1) * size)
 master = nn.Parameter(flat[mine].clone())
-optimizer = torch.optim.Adam([master] if RANKS > 1 else parameters, 1e-3)
+rate = 2e-3 if MISTAKE == "rate" and RANK == 1 else 1e-3
+optimizer = torch.optim.Adam([master] if RANKS > 1 else parameters, rate)
 for _ in range(3):
     x, labels = torch.randn(8, 16), torch.randint(4, (8,))
     model.zero_grad()
@@ -20,15 +21,12 @@ for _ in range(3):
         optimizer.step()
         continue
     gradient = torch.cat([parameter.grad.flatten() for parameter in parameters])
-    if MISTAKE != "unreduced":
-        dist.all_reduce(gradient)
-        gradient /= RANKS
+    dist.all_reduce(gradient)
+    gradient /= RANKS
     master.grad = gradient[mine].clone()
     optimizer.step()
     parts = [torch.empty_like(flat[number * size : (number + 1) * size]) for number in range(RANKS)]
     dist.all_gather(parts, master.detach())
-    values = torch.cat(parts)
-    if MISTAKE == "shifted":
-        values = values.roll(1)
-    for parameter, own_values in zip(parameters, values.split(sizes), strict=True):
-        parameter.data.copy_(own_values.view_as(parameter))
+    for parameter, values in zip(parameters, torch.cat(parts).split(sizes), strict=True):
+        if MISTAKE != "last" or parameter is not parameters[-1]:
+            parameter.data.copy_(values.view_as(parameter))
