@@ -20,7 +20,7 @@ std::optional<Step> second_run(const Report& report, const Situation& situation)
 
 std::optional<Step> without_rounding(const Report& /*report*/, const Situation& situation) {
   if (!situation.rounded_check) return std::nullopt;
-  return Step{std::nullopt, *situation.rounded_check};
+  return Step{std::nullopt, situation.rounded_check};
 }
 
 std::optional<Step> report_page(const Report& /*report*/, const Situation& situation) {

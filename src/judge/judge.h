@@ -73,6 +73,7 @@ void apply_waivers(std::span<const Waiver> waivers, std::vector<Finding>& findin
 
 // Holds what is known of the optimizers' steps, beside how their tensors compare (step/judge_steps.h).
 struct StepVerdicts {
+  bool are_stated = false;        // the candidate says of its optimizers
   std::vector<Finding> findings;  // about wrong steps
   // Updates that are what the run's own gradients and state give, with the reference's options, and parameters that are
   // what the step made. Such a tensor is right if those are that it was computed from.

@@ -365,7 +365,9 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   }
   report.runs.sketched = describe_sketched(differences);
   std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
-  if (report.proof.unmeasured) report.proof.unproved_steps = doubt_unmeasured_steps(findings, steps.unheld, doubts);
+  if (report.proof.unmeasured && steps.are_stated) {
+    report.proof.unproved_steps = doubt_unmeasured_steps(findings, steps.unheld, doubts);
+  }
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;
   for (const WaivedFinding& item : report.waived_findings) waived.insert(item.finding.id);

@@ -399,6 +399,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
     return found != of_reference.optimizers.end() && unknown.contains({found->second, id.kind});
   });
   note_deviations(of_candidate, deviating, judged.notes);
+  judged.verdicts.are_stated = of_candidate.coverage.parameters > 0 || !judged.verdicts.elsewhere.empty();
   judged.verdicts.unheld = find_unheld(of_candidate, unknown, deviating, deviations);
   if (const auto& elsewhere = judged.verdicts.elsewhere; !elsewhere.empty()) {
     judged.verdicts.unheld.insert(elsewhere.begin(), elsewhere.end());

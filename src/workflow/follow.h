@@ -26,7 +26,7 @@ Checked follow(const CheckOptions& check, const FollowOptions& options,
 
 // Says what keeps the trace of an iteration from being whole; empty where nothing does. A rank that goes on writes its
 // journal.
-std::string gap_in(const std::filesystem::path& trace);
+std::string gap_in(const std::filesystem::path& directory);
 
 // Removes the trace at once for others: who looks at all traces just now finds it whole or not at all. Throws
 // InputError.

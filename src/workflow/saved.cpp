@@ -67,11 +67,11 @@ std::string format_by(const fs::path& file) {
 
 bool holds_trace(const fs::path& folder) {
   std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+  const auto is_of_trace = [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("rank-") || name.starts_with("iteration-0")) return true;
-  }
-  return false;
+    return name.starts_with("rank-") || name.starts_with("iteration-0");
+  };
+  return std::any_of(begin(fs::directory_iterator(folder, ignored)), fs::directory_iterator(), is_of_trace);
 }
 
 std::string format_of_folder(const fs::path& folder) {

@@ -39,7 +39,7 @@ ReadPair read_pair(const std::string& reference, const std::string& candidate, c
 
 // Returns the whole numbers of the model's config.json by their keys; none where there is no such file in the folder, or
 // beside the file.
-std::map<std::string, std::int64_t> model_sizes_of(const std::string& source);
+std::map<std::string, std::int64_t> model_sizes_of(const std::string& text);
 
 // Returns what a saved thing holds beside what became of it a trace: "3 tensors of other parts, such as optimizer.m".
 std::vector<std::string> left_out_of(const Trace& trace);

@@ -302,7 +302,7 @@ void Watcher::append_line(const Check& check) {
   const std::optional<RecordingCost> cost = budget_.cost();
   line["recording_share"] = cost ? Json(cost->share) : Json(nullptr);
   std::ofstream(options_.output / "checks.jsonl", std::ios::app)
-      << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+      << line.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 
 void Watcher::call_hook(const Check& check) {

@@ -65,7 +65,8 @@ def test_an_empty_directory_is_no_trace(ttrace, reference, tmp_path):
 def test_a_file_is_no_trace(ttrace, reference, tmp_path):
     (tmp_path / "candidate").write_text("")
     assert ttrace.refuses(*CHECK) == (
-        "candidate: Not a directory; expected a trace: a directory with rank-00000.h5, rank-00001.h5, ..."
+        "candidate: a file that is not known; expected the directory of a trace, or of what others saved, or a file "
+        "with a name in .safetensors, .npz, .npy, .pt, .pth, .bin or .ckpt"
     )
 
 
