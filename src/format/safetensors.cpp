@@ -112,11 +112,14 @@ std::vector<SafetensorsTensor> parse_safetensors(std::string_view file, const st
 }
 
 std::map<std::string, std::string> parse_weight_map(std::string_view json, const std::string& where) {
+  const std::string expected = fmt::format("{}: expected JSON with a weight_map of names and files", where);
+  const auto index = parse_object(json);
+  if (!index) throw InputError(expected);
   try {
-    if (const auto index = parse_object(json)) return index->at("weight_map").get<std::map<std::string, std::string>>();
-  } catch (const Json::exception&) {  // said below
+    return index->at("weight_map").get<std::map<std::string, std::string>>();
+  } catch (const Json::exception&) {
+    throw InputError(expected);
   }
-  throw InputError(fmt::format("{}: expected JSON with a weight_map of names and files", where));
 }
 
 std::map<std::string, std::int64_t> parse_model_sizes(std::string_view json) {

@@ -176,7 +176,7 @@ Json fields_of(const Row& row, const PageFacts& facts, bool is_one_of_many) {
 // Says in a few words what the verdict is, and where the first error lies.
 std::string headline_of(const Report& report) {
   if (report.same()) return printable(sentence_of(report));
-  const std::string verdict(name_of(report.verdict()));
+  std::string verdict(name_of(report.verdict()));
   const Finding* subject = subject_of(report);
   if (subject == nullptr) return verdict;
   if (subject->id.name.empty()) return fmt::format("{}: {}", verdict, name_of(subject->reason));  // about ranks
