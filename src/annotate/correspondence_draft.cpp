@@ -218,9 +218,8 @@ std::string odd_yaml(const std::vector<OddMatch>& odd) {
                         pattern, layers, all);
   }
   if (text.empty()) return text;
-  return "\n# What one layer holds otherwise than its sisters is no rule: there, values are in the wrong place, or it "
-         "is made\n"
-         "# otherwise, and then take the `#?` away and name the others by their numbers.\n" +
+  return "\n# What one layer holds otherwise than its sisters is no rule: there, values are in the wrong place, or\n"
+         "# it is made otherwise, and then take the `#?` away and name the others by their numbers.\n" +
          text;
 }
 

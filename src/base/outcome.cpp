@@ -61,9 +61,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kConfiguredOtherwise, "configured-otherwise",
      "is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)"},
     {Cause::kDrawnOtherwise, "drawn-otherwise",
-     "comes after random numbers that the reference does not draw there, or that are others than in the first forward "
-     "or "
-     "on ranks whose copies must be equal"},
+     "comes after random numbers that the reference does not draw there, or that are others than in the first "
+     "forward or on ranks whose copies must be equal"},
 });
 static_assert(has_every_enumerator<kCauseWords>());
 

@@ -381,9 +381,8 @@ class SequenceMapper {
     std::set<std::string> names;
     for (const TensorId& id : left_out_) names.insert(name_and_kind(id));
     return fmt::format(
-        "--sequences: not compared, since they have no row for each token, say how a batch lies or are given on one "
-        "side "
-        "alone: {} names, as {}",
+        "--sequences: not compared, since they have no row for each token, say how a batch lies or are given on "
+        "one side alone: {} names, as {}",
         names.size(), short_names(names));
   }
 
@@ -467,13 +466,13 @@ SequenceMapping map_by_sequence(const TokenStreams& reference_streams, const Tok
   const std::vector<CommonTokens> matches = StreamMatcher(reference_streams, candidate_streams).run();
   const HeldTokens of_reference = held_by(reference_streams), of_candidate = held_by(candidate_streams);
   if (matches.empty()) {
-    throw InputError(fmt::format(
-        "--sequences: of the reference's {} sequences ({}) none is among the candidate's {} ({}), by their tokens; "
-        "expected "
-        "both to be given the same ones, with inputs that are named attention_mask, where some tokens are padding, and "
-        "position_ids or cu_seqlens, where several sequences are packed",
-        of_reference.sequences, reference_streams.grids.begin()->second.name, of_candidate.sequences,
-        candidate_streams.grids.begin()->second.name));
+    throw InputError(
+        fmt::format("--sequences: of the reference's {} sequences ({}) none is among the candidate's {} ({}), by their "
+                    "tokens; expected both to be given the same ones, with inputs that are named attention_mask, where "
+                    "some tokens are padding, and "
+                    "position_ids or cu_seqlens, where several sequences are packed",
+                    of_reference.sequences, reference_streams.grids.begin()->second.name, of_candidate.sequences,
+                    candidate_streams.grids.begin()->second.name));
   }
   std::size_t tokens = 0;
   for (const CommonTokens& match : matches) tokens += match.length;
@@ -482,9 +481,8 @@ SequenceMapping map_by_sequence(const TokenStreams& reference_streams, const Tok
   mapper.map();
   SequenceMapping mapping;
   mapping.notes.push_back(
-      fmt::format("--sequences: rows are tokens of {} sequences, one after the other as the reference was given them "
-                  "({} of it, {} of "
-                  "the candidate), {} tokens in all",
+      fmt::format("--sequences: rows are tokens of {} sequences, one after the other as the reference was given "
+                  "them ({} of it, {} of the candidate), {} tokens in all",
                   matches.size(), reference_streams.grids.begin()->second.name,
                   candidate_streams.grids.begin()->second.name, tokens));
   if (auto note = mapper.note()) mapping.notes.push_back(*std::move(note));

@@ -216,9 +216,8 @@ TokenStreams token_streams_of(const Alignment& alignment, const std::string& tok
   const std::map<ModelCall, const LogicalTensor*> found = find_tokens(alignment, tokens);
   if (found.empty()) {
     throw InputError(
-        fmt::format("--sequences {}: the {} has no such input of a model, of two dimensions at most; expected the name "
-                    "of the integer "
-                    "input that holds its tokens, as `ttrace inspect` shows it",
+        fmt::format("--sequences {}: the {} has no such input of a model, of two dimensions at most; expected the "
+                    "name of the integer input that holds its tokens, as `ttrace inspect` shows it",
                     tokens, side));
   }
   std::map<ModelCall, Surroundings> around;

@@ -14,9 +14,8 @@ namespace {
 std::string missing_axes(const Trace& trace) {
   const std::string axes = fmt::format("{}={}", read_same_samples(trace) ? "tp" : "dp", trace.world_size);
   return fmt::format(
-      "{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes {}, or `parallelism: {{axes: "
-      "{}}}` "
-      "in the annotations",
+      "{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes {}, or "
+      "`parallelism: {{axes: {}}}` in the annotations",
       trace.directory.string(), trace.world_size, axes, axes);
 }
 
