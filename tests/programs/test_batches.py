@@ -1,29 +1,11 @@
 """The same rows in another batch: --sequences holds them against each other wherever they lie."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, python, run
 
-from sweeps import launch, warm
-
-HERE = Path(__file__).resolve().parent
-TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
-SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm_programs():
-    with warm.server():
-        yield
-
-
-def run(*command, mistake=""):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", MISTAKE=mistake)
-    return subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=300)
+from sweeps import launch
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +16,10 @@ def check(tmp_path_factory):
     def collected(words, batch, mistake="", ranks=1):
         trace = directory / f"{words}-{batch}-{mistake}-{ranks}"
         if not trace.exists():
-            command = [sys.executable, *([warm.__file__] if warm.SOCKET in os.environ else [])]
-            command += [launch.__file__, ranks] if ranks > 1 else []
             axes = ["--axes", f"dp={ranks}"] if ranks > 1 else []
-            program = [*command, HERE / "kinds" / "batches.py", words, batch]
-            process = run(TTRACE, "collect", "--no-grad", "-o", trace, *axes, "--", *program, mistake=mistake)
+            program = [HERE / "kinds" / "batches.py", words, batch]
+            command = python(launch.__file__, ranks, *program) if ranks > 1 else python(*program)
+            process = run(TTRACE, "collect", "--no-grad", "-o", trace, *axes, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace
 

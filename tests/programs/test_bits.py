@@ -2,30 +2,13 @@
 order has not, and `--bits` says where it begins, and that a sum is to blame."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from commands import DIFFERENT, HERE, SAME, TTRACE, python, run
 
-from sweeps import launch, warm
+from sweeps import launch
 
-HERE = Path(__file__).resolve().parent
-TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
-SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
 PROGRAM = HERE / "kinds" / "fixed_order.py"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm_programs():
-    with warm.server():
-        yield
-
-
-def run(*command, mistake=""):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", MISTAKE=mistake)
-    return subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +19,8 @@ def check(tmp_path_factory):
     def collected(tp, dp, mistake=""):
         trace = directory / f"tp{tp}-dp{dp}-{mistake}"
         if not trace.exists():
-            command = [sys.executable, *([warm.__file__] if warm.SOCKET in os.environ else [])]
-            command += [launch.__file__, str(tp * dp)] if tp * dp > 1 else []
-            command += [PROGRAM, "--tp", tp, "--dp", dp]
+            program = [PROGRAM, "--tp", tp, "--dp", dp]
+            command = python(launch.__file__, tp * dp, *program) if tp * dp > 1 else python(*program)
             axes = ["--axes", f"tp={tp},dp={dp}"] if tp * dp > 1 else []
             process = run(TTRACE, "collect", "-o", trace, "--iterations", "0,1", *axes, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr

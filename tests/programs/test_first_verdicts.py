@@ -2,37 +2,15 @@
 correct program has a wrong twin, by one small mistake that its users make."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, python, run
 
-from sweeps import launch, warm
-
-HERE = Path(__file__).resolve().parent
-TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
-SAME, DIFFERENT, COULD_NOT_LOOK = 0, 1, 2
+from sweeps import launch
 
 # What only their authors know: how the ranks are arranged.
 AXES = {"by_hand": ["--axes", "tp=2"], "sequence": ["--axes", "cp=2"]}
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm_programs():
-    with warm.server():
-        yield
-
-
-def run(*command, mistake=""):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", MISTAKE=mistake)
-    return subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=300)
-
-
-def python(path, *arguments):
-    return [sys.executable, *([warm.__file__] if warm.SOCKET in os.environ else []), path, *arguments]
 
 
 class Verdict:
