@@ -124,7 +124,7 @@ Cause = Literal[
     # is the reference's times a number each in the parts of some ranks, or in what they made of each other's part of
     # the input
     "rank-factor",
-    "coarser-precision",  # is rounded to a narrower dtype than it is stored in
+    "coarser-precision",  # is rounded to a narrower dtype than it, or the reference, is stored in
     "region",  # is wrong in one part of a dimension, in some ranks' parts or in some ranks' copies, and right elsewhere
     # is a main gradient that was summed over ranks after each micro-batch, with all that was accumulated before
     "accumulated-again",
