@@ -84,8 +84,9 @@ struct StepVerdicts {
   // Updates that follow no known rule in either run, or are changed by something else than the step in both, and that
   // no measured tolerance holds against the reference's.
   std::set<TensorId> unheld;
-  // Updates that the candidate does not have, as its parameters change by a step with other tensors than the model's.
-  std::set<TensorId> elsewhere;
+  // Updates that the candidate does not have, as its parameters change by a step with other tensors than the model's:
+  // the sum of the squares of what they have changed by since recording began.
+  std::map<TensorId, double> elsewhere;
 };
 
 // Judges all pairs, applies the waivers, summarizes the findings, and says what they prove. `differences` has one

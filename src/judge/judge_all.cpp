@@ -16,7 +16,7 @@
 #include "judge/cycles.h"
 #include "judge/judge.h"
 #include "judge/scaled_back.h"
-#include "judge/unmeasured_steps.h"
+#include "judge/unproved_steps.h"
 #include "judge/zero_gradients.h"
 
 namespace ttrace {
@@ -365,9 +365,11 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   }
   report.runs.sketched = describe_sketched(differences);
   std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
+  std::set<std::string> unproved = find_steps_unseen_elsewhere(findings, steps.elsewhere, doubts);
   if (report.proof.unmeasured && steps.are_stated) {
-    report.proof.unproved_steps = doubt_unmeasured_steps(findings, steps.unheld, doubts);
+    unproved.merge(doubt_unmeasured_steps(findings, steps.unheld, doubts));
   }
+  report.proof.unproved_steps.assign(unproved.begin(), unproved.end());
   apply_waivers(acceptance.waivers, findings, report);
   std::set<TensorId> waived;
   for (const WaivedFinding& item : report.waived_findings) waived.insert(item.finding.id);

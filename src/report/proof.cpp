@@ -81,6 +81,13 @@ std::string describe_lack_of_proof(const Report& report) {
         comma_list(zero->families), zero->first, zero->last + 1);
   }
   if (const auto& families = report.proof.unproved_steps; !families.empty() && kinds.empty()) {
+    if (!report.proof.unmeasured) {
+      return fmt::format(
+          "nothing is proved of the steps of {}: the program steps with other tensors than the model's, and the "
+          "parameters after it may differ by as much as the step changed them; expected a wider dtype, or steps that "
+          "change them by more (--iterations, a higher learning rate)",
+          comma_list(families));
+    }
     return fmt::format(
         "nothing is proved of the steps of {}: no rule is known for them, and the default tolerances hold no step "
         "against the reference's; expected measured tolerances (`ttrace estimate-tolerance`)",

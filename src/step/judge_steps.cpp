@@ -100,15 +100,42 @@ const LogicalTensor* find_update(const AlignedTrace& reference, const AlignedTra
   return nullptr;
 }
 
-// True where the parameter of the update is another one after the iteration than before it.
-bool is_moved(const Alignment& alignment, const TensorId& update) {
-  const LogicalTensor* before = find_tensor(alignment, update.with_kind(Kind::kParam));
+// Returns the sum of the squares of what the parameter of the update has changed by since `before`, its value in the
+// first iteration that was recorded; 0: not, or unknown.
+double square_of_change(const Alignment& alignment, const TensorId& before, const TensorId& update) {
+  const LogicalTensor* first = find_tensor(alignment, before);
   const LogicalTensor* after = find_tensor(alignment, update.with_kind(Kind::kParamAfter));
-  if (before == nullptr || after == nullptr || before->shape != after->shape) return false;
-  const TensorPair pair{before, after};
+  if (first == nullptr || after == nullptr || first->shape != after->shape) return 0;
+  const TensorPair pair{first, after};
   CompareOptions options;
   options.checksums = false;  // they are verified where the tensors are compared with the reference's
-  return compare(std::span(&pair, 1), options).at(0).difference_square > 0;
+  return compare(std::span(&pair, 1), options).at(0).difference_square;
+}
+
+// Returns the updates of parameters that are in no optimizer of the candidate's and change all the same, with the sum of
+// the squares of what they have changed by. Where some do, so may those that the reference's optimizers step and that
+// change in neither run, as a step that rounding swallows.
+std::map<TensorId, double> find_steps_elsewhere(const AlignedTrace& reference, const AlignedTrace& candidate,
+                                                const StatedSteps& of_reference, const StatedSteps& of_candidate) {
+  std::map<TensorId, double> changes;
+  std::map<std::string, TensorId> first;  // by name; the steps are in the order of iterations
+  bool is_any_changed = false;
+  for (const auto& [key, steps] : of_candidate) {
+    const auto other = of_reference.find(key);
+    const LogicalTensor* update = find_update(reference, candidate, key.first, key.second);
+    if (other == of_reference.end() || update == nullptr) continue;
+    const bool is_reference_stepped = !other->second.front().step->optimizer.empty();
+    const bool is_unstepped = std::all_of(steps.begin(), steps.end(),
+                                          [](const StatedStep& stated) { return stated.step->optimizer.empty(); });
+    if (!is_unstepped) continue;
+    const TensorId& before = first.emplace(key.second, update->id.with_kind(Kind::kParam)).first->second;
+    const double change = square_of_change(candidate.alignment, before, update->id);
+    is_any_changed |= change > 0;
+    if (change > 0 || (is_reference_stepped && square_of_change(reference.alignment, before, update->id) == 0)) {
+      changes.emplace(update->id.with_kind(Kind::kParamDelta), change);
+    }
+  }
+  return is_any_changed ? changes : std::map<TensorId, double>();
 }
 
 // Compares the options of all steps; returns the updates whose options are the reference's.
@@ -118,6 +145,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
   const StatedSteps of_reference = stated_steps(reference);
   StatedSteps of_candidate = stated_steps(candidate);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(of_candidate, *counterparts);
+  judged.verdicts.elsewhere = find_steps_elsewhere(reference, candidate, of_reference, of_candidate);
   std::set<TensorId> equal;
   std::set<std::pair<std::string, std::string>> not_comparable;
   for (const auto& [key, steps] : of_candidate) {
@@ -127,12 +155,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     if (other == of_reference.end() || update == nullptr) continue;
     const StatedStep& wanted = other->second.front();
     const TensorId id = update->id.with_kind(Kind::kParamDelta);
-    const bool is_unstepped = std::all_of(steps.begin(), steps.end(),
-                                          [](const StatedStep& stated) { return stated.step->optimizer.empty(); });
-    if (is_unstepped && !wanted.step->optimizer.empty() && is_moved(candidate.alignment, id)) {
-      judged.verdicts.elsewhere.insert(id);
-      continue;
-    }
+    if (judged.verdicts.elsewhere.contains(id)) continue;
     std::string words;
     std::vector<std::int32_t> ranks;
     bool comparable = true;
@@ -402,11 +425,10 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   judged.verdicts.are_stated = of_candidate.coverage.parameters > 0 || !judged.verdicts.elsewhere.empty();
   judged.verdicts.unheld = find_unheld(of_candidate, unknown, deviating, deviations);
   if (const auto& elsewhere = judged.verdicts.elsewhere; !elsewhere.empty()) {
-    judged.verdicts.unheld.insert(elsewhere.begin(), elsewhere.end());
     judged.notes.push_back(
         fmt::format("candidate: {}, the first {}, changed, and in no optimizer: the program steps with other tensors "
                     "than the model's; the parameters after it are compared",
-                    count_of(elsewhere.size(), "parameter"), printable(elsewhere.begin()->name.get())));
+                    count_of(elsewhere.size(), "parameter"), printable(elsewhere.begin()->first.name.get())));
   }
   for (const auto& [check, words] :
        {std::pair(&std::as_const(of_candidate), ""), std::pair(&of_reference, "in the reference, ")}) {

@@ -341,7 +341,9 @@ export interface Report {
   proof: Record<string, Proof> | null; // by kind; null: `abft`
   // parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none
   zero_gradients?: ZeroGradients;
-  // of `-t default`: parameters of whose steps it proves nothing, as no rule is known for them; absent: none
+  // parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as the program steps
+  // with other tensors than the model's, and the parameters after it may differ by as much as they changed; absent:
+  // none
   unproved_steps?: string[];
   unstepped?: string; // optimizers that took no step in what was recorded, though others did; absent: none
   overrides: Override[]; // of the tolerance file
