@@ -120,16 +120,17 @@ double whole_factor_of(const Finding& finding) {
   return finding.reason == Reason::kExceedsTolerance ? multiple_of(finding) : 1;
 }
 
-std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence) {
+std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence) {
   if (const Finding* scaled = only_scale_in_question(report)) {
-    return word_of(recorded_factor_of(*scaled, evidence), evidence.mesh);
+    return PossibleLossScale{word_of(recorded_factor_of(*scaled, evidence), evidence.mesh), true};
   }
-  if (!steps_mostly_right(report)) return std::nullopt;
   const Finding* scaled = scaled_in_question(report);
   if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
-  return factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
+  const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
+  if (!word) return std::nullopt;
+  return PossibleLossScale{*word, steps_mostly_right(report)};
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {

@@ -21,11 +21,17 @@ std::vector<std::size_t> find_scaled(const Report& report);
 // Returns the integer, or one over it, that the candidate's tensor is the reference's times; 1 where it is none.
 double whole_factor_of(const Finding& finding);
 
-// Returns the factor by which the loss and its gradients may be scaled, as annotations have it, where nothing is asked of
-// the run but the loss scale: an axis of that size, or a number of the program's own (a scaler's, or `1` where the program
-// says another scale). An axis, or `1`, also where a loss that is such a multiple is wrong first, and most gradients that
-// steps take are right. It holds where a check that presumes it finds the run same, or less that is wrong.
-std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence);
+// Holds the factor by which the loss and its gradients may be scaled, which a check that presumes it tells.
+struct PossibleLossScale {
+  std::string factor;            // as annotations have it
+  bool may_explain_all = false;  // else it holds only where the run is different with it, too
+};
+
+// Returns the factor where nothing is asked of the run but the loss scale: an axis of that size, or a number of the
+// program's own (a scaler's, or `1` where the program says another scale). An axis, or `1`, also where a loss that is such
+// a multiple is wrong first. It may explain all that is wrong if most gradients that steps take are right. It holds where
+// a check that presumes it finds the run same, or less that is wrong.
+std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence);
 
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence);

@@ -504,16 +504,16 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
 }
 
 // True where the presumed loss scale leaves nothing in question, or explains some of what is wrong.
-bool holds_with_scale(const Report& scaled, const Report& without) {
+bool holds_with_scale(const Report& scaled, const Report& without, bool may_explain_all) {
   if (without.verdict() != RunVerdict::kDifferent) return scaled.same();
-  if (scaled.verdict() != RunVerdict::kDifferent) return true;
+  if (scaled.verdict() != RunVerdict::kDifferent) return may_explain_all;
   const auto wrong = [](const Report& report) { return report.totals.counts.fail + report.totals.counts.missing; };
   return wrong(scaled) < wrong(without);
 }
 
-// `told_scale`, where it is not null, becomes the loss scale that the check may lack.
+// `possible`, where it is not null, becomes the loss scale that the check may lack.
 Checked check_with(const CheckOptions& given, const std::optional<std::string>& loss_scale, Team& team,
-                   std::optional<std::string>* told_scale) {
+                   std::optional<PossibleLossScale>* possible) {
   LoadedRuns loaded = load_and_align(given, loss_scale, team);
   CheckOptions options = given;
   if (!loaded.told_axes.empty()) options.annotations.axes = loaded.told_axes;  // for the commands that are proposed
@@ -525,7 +525,7 @@ Checked check_with(const CheckOptions& given, const std::optional<std::string>& 
   if (options.bits) loaded.rounding = rounding_of(loaded, measured, report);
   auto follows_from = explain(loaded, options, report);
   // The roots and their sentences are not changed any more.
-  if (told_scale != nullptr) *told_scale = told_loss_scale(report, evidence_of(loaded, options));
+  if (possible != nullptr) *possible = possible_loss_scale(report, evidence_of(loaded, options));
   advise(loaded, measured, options, report);
   // The report is not changed any more.
   PageFacts page = page_facts(loaded, options, report);
@@ -539,11 +539,12 @@ Checked check_with(const CheckOptions& given, const std::optional<std::string>& 
 Checked check(const CheckOptions& options) {
   Team alone;
   Team& team = options.team == nullptr ? alone : *options.team;
-  std::optional<std::string> told_scale;
-  Checked checked = check_with(options, std::nullopt, team, &told_scale);
-  if (!told_scale) return checked;
-  Checked scaled = check_with(options, told_scale, team, nullptr);
-  return holds_with_scale(scaled.report, checked.report) ? std::move(scaled) : std::move(checked);
+  std::optional<PossibleLossScale> possible;
+  Checked checked = check_with(options, std::nullopt, team, &possible);
+  if (!possible) return checked;
+  Checked scaled = check_with(options, possible->factor, team, nullptr);
+  const bool holds = holds_with_scale(scaled.report, checked.report, possible->may_explain_all);
+  return holds ? std::move(scaled) : std::move(checked);
 }
 
 }  // namespace ttrace

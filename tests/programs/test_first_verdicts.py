@@ -326,7 +326,7 @@ def test_steps_with_other_tensors_than_the_models_are_held_by_what_they_make(fir
     verdict = first_verdict("flat_gradients", measured=measured)
     assert answers(verdict) == (SAME, "same"), verdict
     assert "the program steps with other tensors than the model's" in verdict.text, verdict
-    for mistake, first in (("last", "4.bias param_"), ("rate", "loss scalar"), ("scale", "loss scalar")):
+    for mistake, first in (("last", "4.bias param_"), ("rate", "2.weight param_after"), ("scale", "loss scalar")):
         verdict = first_verdict("flat_gradients", mistake=mistake, measured=measured)
         assert answers(verdict) == (DIFFERENT, "different"), verdict
         assert verdict.first.startswith(first), verdict
