@@ -112,6 +112,8 @@ def answers(verdict):
         ("penalty",),
         ("configured",),
         ("spectral",),
+        ("no_module",),
+        ("no_module", "held"),
     ],
     ids="-".join,
 )
@@ -275,6 +277,9 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("packed",), "rows", "rnn:0.0 input"),
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),
+        (("no_module",), "unreduced", "(optimizer).0 main_grad"),
+        (("no_module",), "scale", "(optimizer).0 main_grad"),
+        (("no_module", "held"), "unreduced", "(optimizer).0 main_grad"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )
@@ -319,6 +324,12 @@ def test_copies_of_weights_that_differ_after_the_step_are_different_without_meas
     verdict = first_verdict("after_step", "unit", mistake="rank")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first.split()[0] == "2.weight", verdict
+
+
+def test_masters_that_a_program_keeps_by_hand_are_no_parameters_beside_the_model(first_verdict):
+    verdict = first_verdict("no_module", "masters", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "(optimizer)" not in verdict.text, verdict
 
 
 @pytest.mark.parametrize("measured", [True, False])
