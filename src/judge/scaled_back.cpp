@@ -67,12 +67,6 @@ Batches find_batches(std::vector<Finding>& findings) {
   return batches;
 }
 
-// What is known of the gradients of a micro-batch.
-struct InnerGradients {
-  std::vector<std::pair<Finding*, Finding>> unscaled;  // of activations, and what is said of them unscaled
-  bool are_all = true;                                 // that are wrong
-};
-
 // What is known of the gradients of an iteration's parameters.
 struct ParameterGradients {
   bool have_scale = true, are_there = false;
@@ -146,7 +140,7 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
                           std::vector<Finding>& findings, std::vector<std::string>& notes) {
   std::map<TensorId, const TensorPair*> pairs_by_id;
   for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
-  std::map<std::pair<std::int32_t, std::int32_t>, InnerGradients> batches;
+  std::vector<std::pair<Finding*, Finding>> inner;  // of activations, and what is said of them unscaled
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
   for (Finding& finding : findings) {
     if (finding.id.microbatch < 0 || finding.reason == Reason::kAllZero) continue;
@@ -157,21 +151,17 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
       gradients.are_there = true;
     }
     const bool is_of_activation = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
-    InnerGradients& batch = batches[{finding.id.iteration, finding.id.microbatch}];
-    if (!is_of_activation || !batch.are_all || pair == pairs_by_id.end()) continue;
+    if (!is_of_activation || pair == pairs_by_id.end()) continue;
     std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
-    batch.are_all = unscaled.has_value();
-    if (unscaled) batch.unscaled.emplace_back(&finding, *std::move(unscaled));
+    if (unscaled) inner.emplace_back(&finding, *std::move(unscaled));
   }
   std::int64_t passed = 0;
   std::string first;
-  for (auto& [id, batch] : batches) {
-    const ParameterGradients& parameters = iterations[id.first];
-    if (!batch.are_all || !parameters.have_scale || !parameters.are_there) continue;
-    for (auto& [finding, unscaled] : batch.unscaled) {
-      if (passed++ == 0) first = to_string(finding->id);
-      *finding = std::move(unscaled);
-    }
+  for (auto& [finding, unscaled] : inner) {
+    const ParameterGradients& parameters = iterations[finding->id.iteration];
+    if (!parameters.have_scale || !parameters.are_there) continue;
+    if (passed++ == 0) first = to_string(finding->id);
+    *finding = std::move(unscaled);
   }
   if (passed == 0) return;
   notes.push_back(fmt::format(
