@@ -1,5 +1,5 @@
-"""A potential whose wrapper derives forces by an inner `autograd.grad` in its forward: of one micro-batch some gradients
-are of that, and others of the loss's backward."""
+"""A potential whose wrapper derives forces by an inner `autograd.grad` in its forward: some gradients of a micro-batch
+are of that, others of the loss's backward."""
 
 from job import MISTAKE, RANK, ddp, nn, own, step, torch
 
