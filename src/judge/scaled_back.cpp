@@ -72,11 +72,13 @@ struct ParameterGradients {
   bool have_scale = true, are_there = false;
 };
 
-// Returns what is said of a gradient that fails where the loss scale is left out: the verdict on what was recorded.
+// Returns what is said of a gradient that fails where the loss scale is left out: the verdict on what was recorded. A
+// single number's is of a criterion, which the loss scale is a matter of.
 std::optional<Finding> judge_unscaled(const Finding& finding, const TensorPair& pair, const ToleranceFile* tolerance) {
   const double scale = pair.candidate->scale;
   if (finding.verdict != Verdict::kFail || finding.reason != Reason::kExceedsTolerance || !finding.difference ||
-      scale == 1 || std::abs(finding.difference->uniform_factor() * scale - 1) > kMostOff) {
+      finding.difference->elements == 1 || scale == 1 ||
+      std::abs(finding.difference->uniform_factor() * scale - 1) > kMostOff) {
     return std::nullopt;
   }
   LogicalTensor recorded = *pair.candidate;
@@ -140,7 +142,7 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
                           std::vector<Finding>& findings, std::vector<std::string>& notes) {
   std::map<TensorId, const TensorPair*> pairs_by_id;
   for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
-  std::vector<std::pair<Finding*, Finding>> inner;  // of activations, and what is said of them unscaled
+  std::vector<std::pair<Finding*, Finding>> inner;        // of activations, and what is said of them unscaled
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
   for (Finding& finding : findings) {
     if (finding.id.microbatch < 0 || finding.reason == Reason::kAllZero) continue;
@@ -167,7 +169,7 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
   notes.push_back(fmt::format(
       "{} gradients of activations, the first {}, are the reference's without the loss scale, and those of the "
       "iteration's parameters with it: they are of an inner autograd.grad, as for a gradient "
-      "penalty, and were compared without it",
+      "penalty or forces, or of means of each rank's samples, and were compared without it",
       passed, first));
 }
 
