@@ -116,6 +116,7 @@ def answers(verdict):
         ("whole_graph",),
         ("no_module",),
         ("no_module", "held"),
+        ("no_module", "judged"),
     ],
     ids="-".join,
 )
@@ -286,6 +287,7 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("no_module",), "unreduced", "(optimizer).0 main_grad"),
         (("no_module",), "scale", "(optimizer).0 main_grad"),
         (("no_module", "held"), "unreduced", "(optimizer).0 main_grad"),
+        (("no_module", "judged"), "unreduced", "(optimizer).0 main_grad"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )

@@ -23,6 +23,9 @@ def average(parameters):
         parameter.grad /= RANKS
 
 
+if "judged" in sys.argv:
+    critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    of_critic = torch.optim.Adam(critic.parameters(), 1e-3)
 log_alpha = Agent().log_alpha if "held" in sys.argv else torch.zeros((), requires_grad=True)
 masters = list(actor.parameters())
 if "masters" in sys.argv and RANKS > 1:
@@ -31,9 +34,18 @@ optimizer = torch.optim.SGD(masters, 1e-2)
 of_alpha = torch.optim.Adam([log_alpha], 3e-3)
 for _ in range(2):
     x, target = torch.randn(8, 16), torch.randn(8, 4)
+    if "judged" in sys.argv:
+        critic.requires_grad_(True)
+        of_critic.zero_grad()
+        critic(own(target)).square().mean().backward()
+        average(critic.parameters())
+        of_critic.step()
+        critic.requires_grad_(False)
     actions = actor(own(x))
     entropy = -(actions - own(target)).square().sum(1)
     loss = -entropy.mean() if "masters" in sys.argv else (log_alpha.detach().exp() * -entropy).mean()
+    if "judged" in sys.argv:
+        loss = loss - critic(actions).mean()
     actor.zero_grad()
     loss.backward()
     average(actor.parameters())
