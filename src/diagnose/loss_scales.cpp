@@ -88,9 +88,19 @@ const Finding* only_scale_in_question(const Report& report) {
   return finding.reason == Reason::kUnknownLossScale ? &finding : nullptr;
 }
 
+// Returns the tensor that is wrong first, or a loss that is such a multiple as that is, if a gradient.
+const Finding* loss_behind(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || is_loss(first->id) || !first->difference || !is_gradient(*first)) return first;
+  const auto found = std::ranges::find_if(report.findings, [&](const Finding& other) {
+    return is_wrong(other) && is_loss(other.id) && whole_factor_of(other) == whole_factor_of(*first);
+  });
+  return found == report.findings.end() ? first : &*found;
+}
+
 // Returns the loss that is wrong first, where it is a whole multiple, as some of its gradients are; else null.
 const Finding* loss_that_may_be_scaled(const Report& report) {
-  const Finding* first = report.first_wrong();
+  const Finding* first = loss_behind(report);
   if (first == nullptr || !is_loss(first->id) || whole_factor_of(*first) == 1) return nullptr;
   const bool is_in_gradients = std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& other) {
     return other.difference && is_gradient(other) && other.id.microbatch == first->id.microbatch &&

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "base/describe.h"
@@ -97,6 +98,7 @@ struct CommonInputs {
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
 
   bool are_integers_whole = true;  // each rank's are as large as the reference's, or it has none
+  bool are_whole = false;          // each rank was given all that the reference was
 
   // True where they are slices of the reference's. Integer inputs decide where there are some: tokens and labels are of
   // the batch and nothing else, while a hidden dimension may be split by other axes. Where each rank was given all of
@@ -134,6 +136,57 @@ bool are_whole(const SlicedInput& input) {
                      [&](const Entry* part) { return part == nullptr || part->shape == input.reference->shape; });
 }
 
+// True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
+bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTensor& reference) {
+  const std::vector<Piece> pieces = reference.pieces();
+  const Shape strides = row_major_strides(entry.shape);
+  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].strides == strides;
+  if (is_whole && pieces[0].entry->shape == entry.shape && pieces[0].entry->checksum == entry.checksum) return true;
+  const auto bytes = static_cast<std::int64_t>(size_of(entry.dtype));
+  const std::byte* own = rank.bytes_of(entry);
+  for (const Piece& piece : pieces) {
+    if (piece.replica != 0) break;  // copies of what was looked at
+    if (piece.term != 0) return false;
+    for (std::int64_t i = 0; i < element_count(piece.logical.size); ++i) {
+      const Shape index = index_at(i, piece.logical.size);
+      std::int64_t there = piece.offset, here = 0;
+      for (std::size_t d = 0; d < index.size(); ++d) {
+        there += index[d] * piece.strides[d];
+        here += (piece.logical.start[d] + index[d]) * strides[d];
+      }
+      const auto size = static_cast<std::size_t>(bytes);
+      if (std::memcmp(piece.elements() + there * bytes, own + here * bytes, size) != 0) return false;
+    }
+  }
+  return true;
+}
+
+// True where each rank was given the reference's elements.
+bool are_the_references(const SlicedInput& input) {
+  for (std::size_t i = 0; i < input.parts.size(); ++i) {
+    const Entry* part = input.parts[i];
+    if (part == nullptr || part->sketch || input.reference->sketched || part->shape != input.reference->shape ||
+        part->dtype != input.reference->dtype || !has_elements_of(*part, *input.ranks[i], *input.reference)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// True where each rank was given all that the reference was: of what the whole model is given everything to the bit, and
+// most of the integers that modules inside are given. Floating-point ones of these may differ by rounding.
+bool are_given_all(const std::map<TensorId, SlicedInput>& inputs) {
+  std::ptrdiff_t equal = 0, unequal = 0;
+  for (const auto& [id, input] : inputs) {
+    const bool must_equal = is_of_whole_model(id);
+    if (!must_equal && is_floating(input.reference->dtype)) continue;
+    const bool is_equal = are_the_references(input);
+    if (must_equal && !is_equal) return false;
+    ++(is_equal ? equal : unequal);
+  }
+  return equal > unequal;
+}
+
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
                            const ModelLayout& layout) {
   std::map<TensorId, SlicedInput> inputs;
@@ -158,6 +211,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
   CommonInputs common;
   common.are_integers_whole = std::ssize(table.ranks) <= microbatches.ranks;  // other axes may split the rest
   common.are_lists = are_parts_of_list(given, *layout.reference);
+  common.are_whole = are_given_all(inputs);
   for (auto& [id, input] : inputs) {
     const bool is_integer = !is_floating(input.reference->dtype);
     common.any_integer = common.any_integer || is_integer;
@@ -170,29 +224,19 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
   return common;
 }
 
-// True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
-bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTensor& reference) {
-  const std::vector<Piece> pieces = reference.pieces();
-  const Shape strides = row_major_strides(entry.shape);
-  const bool is_whole = !pieces.empty() && pieces[0].logical == whole_box(entry.shape) && pieces[0].strides == strides;
-  if (is_whole && pieces[0].entry->shape == entry.shape && pieces[0].entry->checksum == entry.checksum) return true;
-  const auto bytes = static_cast<std::int64_t>(size_of(entry.dtype));
-  const std::byte* own = rank.bytes_of(entry);
-  for (const Piece& piece : pieces) {
-    if (piece.replica != 0) break;  // copies of what was looked at
-    if (piece.term != 0) return false;
-    for (std::int64_t i = 0; i < element_count(piece.logical.size); ++i) {
-      const Shape index = index_at(i, piece.logical.size);
-      std::int64_t there = piece.offset, here = 0;
-      for (std::size_t d = 0; d < index.size(); ++d) {
-        there += index[d] * piece.strides[d];
-        here += (piece.logical.start[d] + index[d]) * strides[d];
-      }
-      const auto size = static_cast<std::size_t>(bytes);
-      if (std::memcmp(piece.elements() + there * bytes, own + here * bytes, size) != 0) return false;
-    }
-  }
-  return true;
+// True where the loss of some micro-batch is another number on each coordinate. Ranks that were given all of a batch do
+// the same work, or each takes the loss of its part: of some nodes of a graph.
+bool have_own_losses(const RankTable& table, const Census& census, const Microbatches& microbatches) {
+  std::map<TensorId, std::map<std::int64_t, std::uint64_t>> losses;  // checksums, by coordinate
+  const auto is_loss_entry = [](const Entry& entry) { return is_loss(entry.id); };
+  for_each_entry(census, is_loss_entry, [&](const PresentRank& rank, const Entry& entry) {
+    losses[entry.id].emplace(coordinate_on(rank, table, microbatches), entry.checksum);
+  });
+  return std::ranges::any_of(losses, [&](const auto& item) {
+    std::set<std::uint64_t> numbers;
+    for (const auto& [coordinate, checksum] : item.second) numbers.insert(checksum);
+    return std::ssize(numbers) == microbatches.ranks;
+  });
 }
 
 // Which orders of the micro-batches the inputs fit that both sides have, if any.
@@ -267,7 +311,8 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   const bool may_be_slices = rule.order ? result.are_slices() : counts_are_the_references(result, layout);
   if (knows_reference && may_be_slices) {
     CommonInputs inputs = common_inputs(table, census, result, layout);
-    if (!rule.order && inputs.are_slices()) {
+    const auto are_of_parts = [&] { return inputs.are_whole && have_own_losses(table, census, result); };
+    if (!rule.order && (inputs.are_slices() || are_of_parts())) {
       result.order = MicrobatchOrder::kSlices;
       result.deduced = true;
     }

@@ -67,22 +67,18 @@ Batches find_batches(std::vector<Finding>& findings) {
   return batches;
 }
 
-// What is known of the gradients of a micro-batch.
-struct InnerGradients {
-  std::vector<std::pair<Finding*, Finding>> unscaled;  // of activations, and what is said of them unscaled
-  bool are_all = true;                                 // that are wrong
-};
-
 // What is known of the gradients of an iteration's parameters.
 struct ParameterGradients {
   bool have_scale = true, are_there = false;
 };
 
-// Returns what is said of a gradient that fails where the loss scale is left out: the verdict on what was recorded.
+// Returns what is said of a gradient that fails where the loss scale is left out: the verdict on what was recorded. A
+// single number's is of a criterion, which the loss scale is a matter of.
 std::optional<Finding> judge_unscaled(const Finding& finding, const TensorPair& pair, const ToleranceFile* tolerance) {
   const double scale = pair.candidate->scale;
   if (finding.verdict != Verdict::kFail || finding.reason != Reason::kExceedsTolerance || !finding.difference ||
-      scale == 1 || std::abs(finding.difference->uniform_factor() * scale - 1) > kMostOff) {
+      finding.difference->elements == 1 || scale == 1 ||
+      std::abs(finding.difference->uniform_factor() * scale - 1) > kMostOff) {
     return std::nullopt;
   }
   LogicalTensor recorded = *pair.candidate;
@@ -146,7 +142,7 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
                           std::vector<Finding>& findings, std::vector<std::string>& notes) {
   std::map<TensorId, const TensorPair*> pairs_by_id;
   for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
-  std::map<std::pair<std::int32_t, std::int32_t>, InnerGradients> batches;
+  std::vector<std::pair<Finding*, Finding>> inner;        // of activations, and what is said of them unscaled
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
   for (Finding& finding : findings) {
     if (finding.id.microbatch < 0 || finding.reason == Reason::kAllZero) continue;
@@ -157,27 +153,23 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
       gradients.are_there = true;
     }
     const bool is_of_activation = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
-    InnerGradients& batch = batches[{finding.id.iteration, finding.id.microbatch}];
-    if (!is_of_activation || !batch.are_all || pair == pairs_by_id.end()) continue;
+    if (!is_of_activation || pair == pairs_by_id.end()) continue;
     std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
-    batch.are_all = unscaled.has_value();
-    if (unscaled) batch.unscaled.emplace_back(&finding, *std::move(unscaled));
+    if (unscaled) inner.emplace_back(&finding, *std::move(unscaled));
   }
   std::int64_t passed = 0;
   std::string first;
-  for (auto& [id, batch] : batches) {
-    const ParameterGradients& parameters = iterations[id.first];
-    if (!batch.are_all || !parameters.have_scale || !parameters.are_there) continue;
-    for (auto& [finding, unscaled] : batch.unscaled) {
-      if (passed++ == 0) first = to_string(finding->id);
-      *finding = std::move(unscaled);
-    }
+  for (auto& [finding, unscaled] : inner) {
+    const ParameterGradients& parameters = iterations[finding->id.iteration];
+    if (!parameters.have_scale || !parameters.are_there) continue;
+    if (passed++ == 0) first = to_string(finding->id);
+    *finding = std::move(unscaled);
   }
   if (passed == 0) return;
   notes.push_back(fmt::format(
       "{} gradients of activations, the first {}, are the reference's without the loss scale, and those of the "
       "iteration's parameters with it: they are of an inner autograd.grad, as for a gradient "
-      "penalty, and were compared without it",
+      "penalty or forces, or of means of each rank's samples, and were compared without it",
       passed, first));
 }
 

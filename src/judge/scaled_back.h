@@ -18,10 +18,10 @@ namespace ttrace {
 // rule the program multiplies the number by what it lacks. Says so in `notes`.
 void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes);
 
-// Lets the gradients of a micro-batch's activations pass where all of them are what was recorded of the reference's,
-// without the loss scale, and those of the iteration's parameters are right with it. In one backward these are made of
-// those: so they are of an inner `autograd.grad`, which begins at other numbers than the loss, and the parameters' are of
-// the backward through it, as of a gradient penalty.
+// Lets gradients of activations pass that are what was recorded of the reference's, without the loss scale, where those
+// of the iteration's parameters are nearer to it with the scale. In one backward these are made of those: so they are of
+// an inner `autograd.grad`, which begins at other numbers than the loss, and the parameters' are of the backward through
+// it, as of a gradient penalty or of forces. Others of the micro-batch may be of that backward, right or wrong.
 // They are compared again without it, and judged by `tolerance`.
 void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                           std::vector<Finding>& findings, std::vector<std::string>& notes);

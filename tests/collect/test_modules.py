@@ -113,6 +113,28 @@ def test_wrappers_leave_no_trace_in_names(collect, script):
     assert collected.rank().names("param") == ["inner.weight"]
 
 
+def test_a_wrapper_may_hold_what_it_wraps_twice(collect, script):
+    model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
+    wrapper = "\nclass Wrapper(nn.Module):\n    def __init__(self, module):\n        super().__init__()\n"
+    wrapper += "        self._forward_module, self._original_module = module, module\n"
+    wrapper += "    def forward(self, *args):\n        return self._forward_module(*args)\n"
+    step = "wrapped = wrapped if step else Wrapper(model); wrapped(torch.ones(2, 3)).sum().backward()"
+    collected = collect(command=script(TRAIN.format(model=model + wrapper, step=step)))
+    assert collected.code == 0, collected.process.stderr
+    assert collected.rank().names("output") == ["inner", "(model)"]
+    assert collected.rank().names("param") == ["inner.weight"]
+
+
+def test_a_class_may_have_a_named_parameters_of_its_own(collect, script):
+    model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
+    method = "\n    def named_parameters(self, recurse=True):\n"
+    method += "        yield from ((name.upper(), each) for name, each in super().named_parameters(recurse=recurse))\n"
+    step = "model(torch.ones(2, 3)).sum().backward()"
+    collected = collect(command=script(TRAIN.format(model=model + method, step=step)))
+    assert collected.code == 0, collected.process.stderr
+    assert collected.rank().names("param_after") == ["inner.weight"]
+
+
 def test_a_loss_module_counts_no_micro_batches_and_is_recorded_under_its_class(collect, script):
     model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
     step = "[nn.MSELoss()(model(torch.ones(2, 3)), torch.zeros(2, 3)).backward() for _ in range(2)]"

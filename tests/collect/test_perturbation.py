@@ -138,6 +138,43 @@ def test_a_model_without_embedding_has_its_input_perturbed(collect, script):
     assert numpy.array_equal(collected.rank().tensors["input", "(model)", 0], expected)
 
 
+# A TensorDict is a mapping of this sort: its copies are not made of what they are given.
+OBJECTS = """
+import collections.abc
+import torch
+from torch import nn
+class Held:
+    def __init__(self, x):
+        self.x = x
+class Mapped(collections.abc.Mapping):
+    def __init__(self, x):
+        self.x = x
+    def __getitem__(self, key):
+        return self.x
+    def __iter__(self):
+        return iter(["x"])
+    def __len__(self):
+        return 1
+    def __deepcopy__(self, memo):
+        return self
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 2)
+    def forward(self, given):
+        return self.first(given.x)
+Model()({given}(torch.ones(4, 3))).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("given", ["Held", "Mapped"])
+def test_of_a_model_that_is_given_objects_the_first_module_inside_has_its_input_perturbed(collect, script, given):
+    collected = collect("--perturb", str(SEED), command=script(OBJECTS.replace("{given}", given)))
+    assert collected.code == 0, collected.process.stderr
+    expected = numpy.float32(1) + numpy.float32(2.0**-23) * uniform("0/0/input/first", (4, 3))
+    assert numpy.array_equal(collected.rank().tensors["input", "first", 0], expected)
+
+
 def test_where_nothing_can_be_perturbed_the_trace_is_refused(collect, script):
     text = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     text += "        self.w = torch.nn.Parameter(torch.ones(3))\n    def forward(self, n):\n        return n * self.w\n"

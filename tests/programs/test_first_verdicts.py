@@ -112,6 +112,11 @@ def answers(verdict):
         ("penalty",),
         ("configured",),
         ("spectral",),
+        ("forces",),
+        ("whole_graph",),
+        ("no_module",),
+        ("no_module", "held"),
+        ("no_module", "judged"),
     ],
     ids="-".join,
 )
@@ -196,6 +201,8 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("after_step", "sharpness"), "scale"),
         (("parametrized",), "scale"),
         (("token_mean",), "ranks"),
+        (("whole_graph",), "edges"),
+        (("whole_graph",), "nodes"),
         (("penalty",), "weight"),
         (("penalty",), "scale"),
         (("token_mean",), "scale"),
@@ -275,6 +282,12 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("packed",), "rows", "rnn:0.0 input"),
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),
+        (("forces",), "weight", "loss scalar"),
+        (("whole_graph",), "scale", "loss scalar"),
+        (("no_module",), "unreduced", "(optimizer).0 main_grad"),
+        (("no_module",), "scale", "(optimizer).0 main_grad"),
+        (("no_module", "held"), "unreduced", "(optimizer).0 main_grad"),
+        (("no_module", "judged"), "unreduced", "(optimizer).0 main_grad"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )
@@ -319,6 +332,12 @@ def test_copies_of_weights_that_differ_after_the_step_are_different_without_meas
     verdict = first_verdict("after_step", "unit", mistake="rank")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first.split()[0] == "2.weight", verdict
+
+
+def test_masters_that_a_program_keeps_by_hand_are_no_parameters_beside_the_model(first_verdict):
+    verdict = first_verdict("no_module", "masters", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "(optimizer)" not in verdict.text, verdict
 
 
 @pytest.mark.parametrize("measured", [True, False])

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .clock import Chunk, unwrapped
+from .clock import Chunk, named_parameters, unwrapped
 from .collector import Collector
 from .library import Kind
 from .names import name_of_class, plain_class
@@ -134,7 +134,7 @@ def _subclasses(base: type) -> set[type]:
 
 def _shapes(model: torch.nn.Module) -> dict[str, torch.Size] | None:
     """Of its parameters, by name; None where it has none, or some have no values yet."""
-    found = dict(model.named_parameters(remove_duplicate=False))
+    found = dict(named_parameters(model))
     if not found or any(torch.nn.parameter.is_lazy(parameter) for parameter in found.values()):
         return None
     return {name: parameter.shape for name, parameter in found.items()}

@@ -23,9 +23,9 @@ from .shares import Share
 
 ROOT = "(model)"  # the name of the chunk's own module, whose path is empty
 
-# A wrapper only passes its calls on to the one child of such a name. Its calls are not recorded, and the child's name
-# goes without the component, so that names are those of the plain model.
-_OUTER_WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
+# A wrapper only passes its calls on to the child of such a name. Its calls are not recorded, and the child's name
+# goes without the component, so that names are those of the plain model. `_forward_module` is of Lightning's Fabric.
+_OUTER_WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module", "_forward_module")
 _INNER_WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
@@ -92,7 +92,7 @@ class Chunk:
         those that are part of a flat one."""
         return [
             (self._plain(path), parameter)
-            for path, parameter in self.base.named_parameters(remove_duplicate=False)
+            for path, parameter in named_parameters(self.base)
             if not adapters.any_says(Adapter.is_flattened, parameter)
         ]
 
@@ -233,14 +233,30 @@ class Clock:
         return next((chunk for chunk in self.chunks.values() if id(module) in chunk.names), None)
 
 
+def named_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Shared ones with each name. A class may have a method of its own in the place of PyTorch's, as TorchRL's losses
+    do, with other arguments and other names."""
+    return torch.nn.Module.named_parameters(module, remove_duplicate=False)
+
+
 def unwrapped(root: torch.nn.Module) -> torch.nn.Module:
     """What the wrappers around a model hold."""
-    while len(root._modules) == 1 and not any(p is not None for p in root._parameters.values()):
-        ((name, child),) = root._modules.items()
-        if name not in _OUTER_WRAPPED or child is None:
-            break
+    while (child := _wrapped_child(root)) is not None:
         root = child
     return root
+
+
+def _wrapped_child(module: torch.nn.Module) -> torch.nn.Module | None:
+    """What it holds beside is part of that. None where it is no wrapper."""
+    children = module._modules
+    wrapped = next((children[name] for name in _OUTER_WRAPPED if children.get(name) is not None), None)
+    if wrapped is None or any(parameter is not None for parameter in module._parameters.values()):
+        return None
+    if len(children) > 1:
+        parts = {id(part) for part in wrapped.modules()}
+        if any(id(child) not in parts for child in children.values()):
+            return None
+    return wrapped
 
 
 def _is_data_parallel(module: torch.nn.Module) -> bool:

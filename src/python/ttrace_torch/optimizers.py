@@ -30,6 +30,7 @@ from .copies import Copies
 from .gradients import Gradients
 from .library import Kind, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
+from .no_module import OfNoModule
 from .problems import listed
 from .step_facts import is_flat_shard
 from .steps import Key, Steps
@@ -55,6 +56,7 @@ class Optimizers:
         self._collector, self._gradients = collector, gradients
         self._iteration = -1  # the one that what comes behind belongs to
         self._turns, self._steps, self._account = Turns(collector), Steps(collector), Account(collector)
+        self._of_no_module = OfNoModule(collector)
         self._before_step: Copies[Key] = Copies()  # values of the masters
         self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
@@ -210,6 +212,7 @@ class Optimizers:
         self._gradients.record_portions()
         if not self._collector.is_recorded():
             return
+        self._of_no_module.look(optimizer, self._turns.optimizers())
         trained = self._trained_parameters()
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._record_main_grads(trained, given, getattr(optimizer, "grad_scale", None), stepping=True)
@@ -431,7 +434,7 @@ class Optimizers:
             have -= self._captured
             owned = (each for each in every if each.share.owns_any())
             self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
-            self._account.look(self._turns.optimizers(), have)
+            self._account.look(self._turns.optimizers(), have, self._of_no_module.parameters())
 
     def _record_gradients_left(self) -> None:
         """Of an iteration without a step: what is there for one."""
@@ -455,9 +458,10 @@ class Optimizers:
         return [each for each in trained if (each.chunk, each.name) in arrived and each.share.owns_any()]
 
     def _trained_parameters(self) -> list[TrainedParameter]:
-        """Of the chunks that ran in this iteration. To ask all adapters takes long: once for each event."""
+        """Of the chunks that ran in this iteration, and of none. To ask all adapters takes long: once an event."""
         chunks = [chunk for chunk in self._collector.clock.chunks.values() if chunk.microbatches]
-        return [trained for chunk in chunks for trained in trained_parameters(chunk)]
+        of_chunks = [trained for chunk in chunks for trained in trained_parameters(chunk)]
+        return of_chunks + self._of_no_module.parameters()
 
 
 def _third_parameter(function: Callable) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .clock import ROOT
+from .clock import ROOT, Microbatch
 from .collector import Collector
 from .frame import Frame
 from .library import Kind, Pass
@@ -64,23 +64,36 @@ class Perturbation:
 
 class PerturbedInput(Perturbation):
     """The first floating-point activation of every micro-batch: the model's own input where its first tensor is
-    floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. eps is that
-    of the compute dtype, or of the activation where that is coarser. Later pipeline stages perturb nothing. (TTrace,
-    section 4.5)"""
+    floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. Of a model
+    that is given objects in place of tensors, or containers that cannot be copied, the input of the first module inside
+    that is given tensors. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
+    stages perturb nothing. (TTrace, section 4.5)"""
 
     expected = (
         "a model whose first tensor argument is floating, or one with a module that turns integers into "
         "floating-point values"
     )
 
+    def __init__(self, collector: Collector, seed: int):
+        super().__init__(collector, seed)
+        self._given_none: Microbatch | None = None  # the last one whose model's input cannot be perturbed
+
     def perturb_inputs(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        if frame.path != ROOT or not self._is_due(frame, Kind.INPUT):
+        if frame.path == ROOT and not inputs_of(args, kwargs):
+            self._given_none = frame.microbatch
+        is_first = frame.path == ROOT or frame.microbatch is self._given_none
+        if not is_first or not self._is_due(frame, Kind.INPUT):
             return args, kwargs
         first = first_that(lambda tensor: tensor.dtype != torch.bool, inputs_of(args, kwargs))
         if first is None or not is_floating(first[1]):
             return args, kwargs
         old, new = first[1], self._perturbed(frame, Kind.INPUT, first)
-        return replaced(args, old, new), replaced(kwargs, old, new)
+        try:
+            return replaced(args, old, new), replaced(kwargs, old, new)
+        except CollectError as error:  # an object that modules write into, as a TensorDict
+            frame.microbatch.perturbed, self._given_none = None, frame.microbatch
+            self.expected = f"{type(self).expected}; {error}"
+            return args, kwargs
 
     def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
         if not self._is_due(frame, Kind.OUTPUT):

@@ -24,10 +24,16 @@ class Account:
         self._collector = collector
         self._owners: dict[Key, Owner] = {}
 
-    def look(self, optimizers: Iterable[torch.optim.Optimizer], with_gradients: set[Key]) -> None:
+    def look(
+        self,
+        optimizers: Iterable[torch.optim.Optimizer],
+        with_gradients: set[Key],
+        of_no_module: list[TrainedParameter],
+    ) -> None:
         """At the end of a recorded iteration. `optimizers`: the program's, as they were made; `with_gradients`: what
         got some in it, frozen or not."""
         every = [trained for chunk in self._collector.clock.chunks.values() for trained in trained_parameters(chunk)]
+        every += of_no_module
         owners, knows_all = _owners(optimizers, every)
         for trained in every:
             key = trained.chunk, trained.name

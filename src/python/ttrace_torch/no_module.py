@@ -1,0 +1,73 @@
+"""What optimizers train that no model has: a temperature or the weights of losses, kept beside the networks, or by a
+module that is never called.
+
+Such tensors are known by the optimizer that is about to step them, with a gradient, and named by the order in which
+that happens. Programs that keep masters by hand have tensors like these in their optimizers, too, in the place of the
+models' parameters: where any of those that wants a gradient is in no optimizer, these are taken for masters, and
+are named as not seen."""
+
+from collections.abc import Iterable
+
+import torch
+
+from .collector import Collector
+from .library import Kind
+from .masters import TrainedParameter, record_part, trained_parameters
+from .shares import attributes_share
+from .tensors import is_capturing
+
+_NAME = "(optimizer)"  # no path of a module
+_KINDS = (Kind.PARAM, Kind.MAIN_GRAD, Kind.PARAM_DELTA, Kind.PARAM_AFTER)
+
+
+class OfNoModule:
+    def __init__(self, collector: Collector):
+        self._collector = collector
+        self._found: dict[int, TrainedParameter] = {}  # by id of the tensor, which they keep alive
+        self._masters = 0  # that were taken for some
+        self._begun: set[str] = set()  # recorded as they were before a step of `_iteration`
+        self._iteration = -1
+
+    def parameters(self) -> list[TrainedParameter]:
+        return list(self._found.values())
+
+    def look(self, stepping: torch.optim.Optimizer, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Before `stepping`, one of the program's `optimizers`, updates its parameters in a recorded iteration."""
+        ready = [each for each in _listed(stepping) if each.grad is not None]
+        if any(id(each) not in self._found for each in ready):
+            self._find(ready, optimizers)
+        self._record_before([self._found[id(each)] for each in ready if id(each) in self._found])
+
+    def _find(self, ready: list[torch.Tensor], optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        chunks = self._collector.clock.chunks.values()
+        every = [trained for chunk in chunks for trained in trained_parameters(chunk)]
+        known = {id(tensor) for each in every for tensor in (each.share.stepped, each.share.held, each.share.master)}
+        ready = [each for each in ready if id(each) not in known | self._found.keys()]
+        if ready and _are_masters_kept(every, optimizers):
+            self._masters = max(self._masters, len(ready))
+            names = [f"{_NAME}.{number}" for number in range(self._masters)]
+            self._collector.not_seen("of a tensor that may be a master kept by hand", _KINDS, 0, tensors=names)
+            return
+        for tensor in ready:
+            name = f"{_NAME}.{len(self._found)}"
+            self._found[id(tensor)] = TrainedParameter(0, name, attributes_share(tensor))
+
+    def _record_before(self, stepped: list[TrainedParameter]) -> None:
+        if self._iteration != self._collector.clock.iteration:
+            self._iteration, self._begun = self._collector.clock.iteration, set()
+        for trained in stepped:
+            if trained.name not in self._begun and not is_capturing():
+                self._begun.add(trained.name)
+                record_part(self._collector, trained, Kind.PARAM, trained.share.held, None)
+
+
+def _are_masters_kept(every: list[TrainedParameter], optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+    """Whether there are parameters that want gradients and that no optimizer has."""
+    listed = {id(parameter) for optimizer in optimizers for parameter in _listed(optimizer)}
+    return any(
+        each.share.held.requires_grad and not listed & {id(each.share.stepped), id(each.share.held)} for each in every
+    )
+
+
+def _listed(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
