@@ -9,7 +9,12 @@ from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, python, run
 from sweeps import launch
 
 # What only their authors know: how the ranks are arranged.
-AXES = {"by_hand": ["--axes", "tp=2"], "sequence": ["--axes", "cp=2"]}
+AXES = {
+    "by_hand": ["--axes", "tp=2"],
+    "sequence": ["--axes", "cp=2"],
+    "padded_vocabulary": ["--axes", "tp=2"],
+    "stages": ["--axes", "pp=2"],
+}
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
 
 
@@ -112,6 +117,8 @@ def answers(verdict):
         ("penalty",),
         ("configured",),
         ("spectral",),
+        ("padded_vocabulary",),
+        ("stages",),
     ],
     ids="-".join,
 )
@@ -275,6 +282,10 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("packed",), "rows", "rnn:0.0 input"),
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),
+        (("padded_vocabulary",), "mask", "loss output"),
+        (("padded_vocabulary",), "rows", "embedding.weight param"),
+        (("stages",), "untied", "embedding.weight main_grad"),
+        (("stages",), "scale", "layers.1 grad_output"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )
