@@ -119,9 +119,8 @@ bool are_divided(const Rows& whole, const Rows& parts) {
 // True where all ranks give their models the same bytes: then they are not data parallel.
 bool read_same_samples(const Trace& trace, std::int32_t iteration) {
   const auto first = given_to_model(trace.ranks.front(), iteration);
-  return !first.empty() && std::all_of(trace.ranks.begin(), trace.ranks.end(), [&](const RankTrace& rank) {
-    return given_to_model(rank, iteration) == first;
-  });
+  return !first.empty() && std::all_of(trace.ranks.begin(), trace.ranks.end(),
+                                       [&](const RankTrace& rank) { return given_to_model(rank, iteration) == first; });
 }
 
 bool has_loss(const RankTrace& rank, std::int32_t iteration) {

@@ -1,4 +1,4 @@
-"""A vocabulary that is padded to divide by the ranks, and split over them by hand: embedding, head and cross entropy."""
+"""A vocabulary padded to divide by the ranks, and split over them by hand: embedding, head and cross entropy."""
 
 from job import MISTAKE, RANK, RANKS, dist, nn, step, torch
 
