@@ -43,6 +43,7 @@ struct Subject {
   std::vector<OpenAxis> open;
   std::vector<Assignment> candidates;
   std::optional<Assignment> settled;
+  std::optional<int> padded;  // the dimension whose parts are together longer than the reference's
   std::map<const Group*, FlatRows> flat;
 };
 
@@ -56,9 +57,10 @@ const Shape* reference_shape(const ModelLayout& layout, TensorId id) {
 }
 
 // The placement with the open axes as assigned. Of the axes of one dimension those that are given come last, innermost:
-// they are of the model, while an open one beside them is a slice of the batch. `slice_layout` is the layout of slices.
+// they are of the model, while an open one beside them is a slice of the batch. `slice_layout` is the layout of slices;
+// `padded` as in Subject.
 TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>& open, const Assignment& assignment,
-                       const Layout* slice_layout) {
+                       const Layout* slice_layout, std::optional<int> padded) {
   TensorPlacement placement = given;
   std::vector<AxisUse> uses;
   for (std::size_t i = 0; i < open.size(); ++i) {
@@ -71,6 +73,8 @@ TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>
     use.split.size = open[i].size;
     use.split.axis = open[i].name;
     if (open[i].slices) use.split.layout = slice_layout;
+    if (padded == assignment[i]) use.unpadded = kReferenceExtent;
+    if (padded == assignment[i]) padded.reset();  // the outermost axis says it for all of them
     uses.push_back(std::move(use));
   }
   placement.uses.insert(placement.uses.begin(), uses.begin(), uses.end());
@@ -82,6 +86,7 @@ struct Parts {
   std::vector<const AxisUse*> uses;  // that split it, outermost first
   std::vector<std::int64_t> sizes;   // by the parts' index, -1 where no shard is
   bool sums_up = true;               // the whole is the sum of the parts
+  bool padded = false;               // by deduction: the whole ends where the reference's does
 
   std::size_t index_of(const PresentRank& rank) const {
     std::int64_t index = 0;
@@ -100,6 +105,7 @@ std::optional<std::vector<Parts>> parts_of(const TensorPlacement& placement, std
     Parts& split = parts[static_cast<std::size_t>(dim)];
     split.uses.push_back(&use);
     split.sums_up = split.sums_up && !use.unpadded && use.cu_seqlens.empty() && !use.split.layout->parts_share_elements;
+    split.padded = split.padded || (use.deduced && use.unpadded);
   }
   for (Parts& split : parts) {
     std::int64_t count = 1;
@@ -107,6 +113,14 @@ std::optional<std::vector<Parts>> parts_of(const TensorPlacement& placement, std
     split.sizes.assign(static_cast<std::size_t>(count), -1);
   }
   return parts;
+}
+
+// True where the parts are equal, none of them is as long as the whole, and together they are at least that long: so a
+// program lets its vocabulary, or a sequence, divide by the ranks.
+bool may_be_padded(const Parts& split, std::int64_t whole) {
+  const std::int64_t size = split.sizes[0];
+  const bool are_equal = std::all_of(split.sizes.begin(), split.sizes.end(), [&](std::int64_t n) { return n == size; });
+  return are_equal && size > 0 && size < whole && size * std::ssize(split.sizes) >= whole;
 }
 
 using Dimensions = std::vector<std::size_t>;
@@ -129,6 +143,7 @@ std::optional<std::vector<bool>> explained_dimensions(const Group& group, const 
   }
   for (std::size_t d = 0; d < reference.size(); ++d) {
     const Parts& split = (*parts)[d];
+    if (split.padded && !may_be_padded(split, reference[d])) explained[d] = false;
     if (!split.sums_up) continue;
     const auto known = std::find_if(split.sizes.begin(), split.sizes.end(), [](std::int64_t n) { return n >= 0; });
     std::int64_t sum = 0;
@@ -228,7 +243,8 @@ class ShapePlacer {
 
   TensorPlacement placed(const Subject& subject, const Assignment& assignment) const {
     const std::string& said = grouping_.microbatches.layout;
-    return ttrace::placed(*subject.given, subject.open, assignment, find_layout(said.empty() ? "contiguous" : said));
+    return ttrace::placed(*subject.given, subject.open, assignment, find_layout(said.empty() ? "contiguous" : said),
+                          subject.padded);
   }
 
   // The dimensions in which each rank's part is as long as the inputs that it padded to the longest of its own samples.
@@ -296,14 +312,45 @@ class ShapePlacer {
       }
     }
     const std::vector<int> split(dims.begin(), dims.end());
-    for_each_assignment(subject.open.size(), split, [&](const Assignment& assignment) {
+    subject.candidates = fitting_assignments(subject, split);
+    if (subject.candidates.empty() && !subject.given->is_placed()) find_padded(subject, split);
+    if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
+  }
+
+  // The assignments to these dimensions that explain the shapes.
+  std::vector<Assignment> fitting_assignments(const Subject& subject, const std::vector<int>& dims) const {
+    std::vector<Assignment> fitting;
+    for_each_assignment(subject.open.size(), dims, [&](const Assignment& assignment) {
       const TensorPlacement placement = placed(subject, assignment);
       const bool fits = std::all_of(subject.known.begin(), subject.known.end(), [&](const auto& item) {
         return explains(*item.first, *item.second, placement, cut_dimensions(*item.first, *item.second));
       });
-      if (fits) subject.candidates.push_back(assignment);
+      if (fits) fitting.push_back(assignment);
     });
-    if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
+    return fitting;
+  }
+
+  // Looks for the one dimension whose parts are the reference's and padding behind it. Slices of the batch are not
+  // padded: what a rank was given too many of has a gradient.
+  void find_padded(Subject& subject, const std::vector<int>& dims) const {
+    std::optional<int> found;
+    for (const int dim : dims) {
+      subject.padded = dim;
+      std::vector<Assignment> fitting = fitting_assignments(subject, dims);
+      std::erase_if(fitting, [&](const Assignment& assignment) {
+        bool pads_model = false, pads_slices = false;
+        for (std::size_t i = 0; i < assignment.size(); ++i) {
+          if (assignment[i] == dim) (subject.open[i].slices ? pads_slices : pads_model) = true;
+        }
+        return !pads_model || pads_slices;
+      });
+      if (fitting.empty()) continue;
+      const bool is_ambiguous = found.has_value();
+      found = dim;
+      subject.candidates = is_ambiguous ? std::vector<Assignment>() : std::move(fitting);
+      if (is_ambiguous) break;
+    }
+    subject.padded = subject.candidates.empty() ? std::nullopt : found;
   }
 
   // The shape that all shards have from their start on, where some go on in dimensions that are cut; else nothing.

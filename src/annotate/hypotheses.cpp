@@ -88,8 +88,8 @@ std::vector<Option> options_for(const Axis& axis, const Subject& subject, Kind k
   return options;
 }
 
-// True where as many shards as `placements` expect along each dimension can make up the reference's size.
-bool sizes_fit(const Placements& placements, const Subject& subject, const Axes& axes) {
+// The number of shards that `placements` expect along each dimension.
+std::vector<std::int64_t> parts_of(const Placements& placements, const Subject& subject, const Axes& axes) {
   std::vector<std::int64_t> parts(subject.local.largest.size(), 1);
   for (const AxisPlacement& placement : placements) {
     if (placement.placement != Placement::kShard) continue;
@@ -97,11 +97,36 @@ bool sizes_fit(const Placements& placements, const Subject& subject, const Axes&
       if (axis.name == placement.axis) parts[static_cast<std::size_t>(placement.dim)] *= axis.size;
     }
   }
+  return parts;
+}
+
+// True where so many shards along each dimension can make up the reference's size.
+bool sizes_fit(const Placements& placements, const Subject& subject, const Axes& axes) {
+  const std::vector<std::int64_t> parts = parts_of(placements, subject, axes);
   for (std::size_t d = 0; d < parts.size(); ++d) {
     if (parts[d] * subject.local.smallest[d] > subject.reference.largest[d]) return false;
     if (parts[d] * subject.local.largest[d] < subject.reference.smallest[d]) return false;
   }
   return true;
+}
+
+// Returns the placements of which one dimension ends in padding, behind the reference's end, where their sizes fit so.
+std::optional<Placements> padded(Placements placements, const Subject& subject, const Axes& axes) {
+  const std::vector<std::int64_t> parts = parts_of(placements, subject, axes);
+  std::optional<std::size_t> longer;
+  for (std::size_t d = 0; d < parts.size(); ++d) {
+    const std::int64_t size = subject.local.largest[d], whole = subject.reference.largest[d];
+    if (size != subject.local.smallest[d] || whole != subject.reference.smallest[d]) return std::nullopt;
+    if (parts[d] * size == whole) continue;
+    if (longer || parts[d] == 1 || size >= whole || parts[d] * size < whole) return std::nullopt;
+    longer = d;
+  }
+  const auto outermost = std::find_if(placements.begin(), placements.end(), [&](const AxisPlacement& axis) {
+    return longer && axis.placement == Placement::kShard && static_cast<std::size_t>(axis.dim) == *longer;
+  });
+  if (outermost == placements.end()) return std::nullopt;
+  outermost->unpadded = kReferenceExtent;
+  return placements;
 }
 
 // Counts what is unusual about the placements: a micro-batch axis that is named, a sum, a layout but the first.
@@ -133,9 +158,10 @@ void add_nesting_orders(Placements placements, std::vector<Placements>& out) {
   } while (nested && std::next_permutation(order.begin(), order.end()));
 }
 
-// Adds the hypotheses on the axes of one factoring of the ranks.
+// Adds the hypotheses on the axes of one factoring of the ranks; those that end in padding to others.
 void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const PlacementChoices& choices,
-                    const std::vector<std::int32_t>& split, std::vector<Placements>& all) {
+                    const std::vector<std::int32_t>& split, std::vector<Placements>& all,
+                    std::vector<Placements>& with_padding) {
   // The slower axes come first: most programs let them split outside the faster ones.
   std::vector<Placements> prefixes(1);
   for (std::size_t i = axes.size(); i-- > 0;) {
@@ -149,8 +175,10 @@ void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const P
     }
     prefixes = std::move(longer);
   }
-  std::erase_if(prefixes, [&](const Placements& placements) { return !sizes_fit(placements, subject, axes); });
-  for (Placements& placements : prefixes) add_nesting_orders(std::move(placements), all);
+  for (Placements& placements : prefixes) {
+    if (auto longer = padded(placements, subject, axes)) add_nesting_orders(std::move(*longer), with_padding);
+    if (sizes_fit(placements, subject, axes)) add_nesting_orders(std::move(placements), all);
+  }
 }
 
 bool has_axis(const Axes& axes, const std::string& name) {
@@ -196,8 +224,11 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
       split.push_back(static_cast<std::int32_t>(d));
     }
   }
-  std::vector<Placements> all;
-  for (const Axes& axes : choices.factorings) add_hypotheses(axes, subject, kind, choices, split, all);
+  std::vector<Placements> all, with_padding;
+  for (const Axes& axes : choices.factorings) {
+    add_hypotheses(axes, subject, kind, choices, split, all, with_padding);
+  }
+  if (all.empty()) all = std::move(with_padding);
   std::stable_sort(all.begin(), all.end(), [&](const Placements& a, const Placements& b) {
     return strangeness(a, choices) < strangeness(b, choices);
   });
@@ -219,6 +250,7 @@ std::string role_of(const Placements& placements, const std::string& axis) {
                                      });
     std::string role = fmt::format("dim {}", placements[i].dim);
     if (placements[i].layout != "contiguous") role += " " + placements[i].layout;
+    if (placements[i].unpadded) role += " padded";
     if (outer > 0) role += fmt::format(" inside {} other{}", outer, outer == 1 ? "" : "s");
     return role;
   }
@@ -242,8 +274,12 @@ std::string equivalence_key(const Placements& placements, const PlacementChoices
 std::string to_string(const AxisPlacement& axis) {
   if (axis.placement == Placement::kReplicate) return axis.axis + ": replicate";
   if (axis.placement == Placement::kPartial) return axis.axis + ": partial";
-  if (axis.layout == "contiguous") return fmt::format("{}_dim: {}", axis.axis, axis.dim);
-  return fmt::format("{}: {{dim: {}, layout: {}}}", axis.axis, axis.dim, axis.layout);
+  const char* const padding = axis.unpadded ? ", unpadded: reference" : "";
+  if (axis.layout != "contiguous") {
+    return fmt::format("{}: {{dim: {}, layout: {}{}}}", axis.axis, axis.dim, axis.layout, padding);
+  }
+  if (axis.unpadded) return fmt::format("{}: {{dim: {}{}}}", axis.axis, axis.dim, padding);
+  return fmt::format("{}_dim: {}", axis.axis, axis.dim);
 }
 
 Placements follower_placements(Placements placements, Kind lead, Kind follower) {

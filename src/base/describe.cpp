@@ -31,8 +31,9 @@ std::string describe(const Box& box) {
 }
 
 std::string describe_split(const AxisPlacement& axis) {
-  return fmt::format("{} splits dimension {}{}", axis.axis, axis.dim,
-                     axis.layout == "contiguous" ? "" : fmt::format(", {}", axis.layout));
+  return fmt::format("{} splits dimension {}{}{}", axis.axis, axis.dim,
+                     axis.layout == "contiguous" ? "" : fmt::format(", {}", axis.layout),
+                     axis.unpadded ? ", padded behind the reference's end" : "");
 }
 
 bool is_placed_by_shape(const LogicalTensor& tensor) {
@@ -44,7 +45,8 @@ std::string annotation_line(const TensorId& id, std::span<const AxisPlacement> a
   std::vector<std::string> words;
   for (const AxisPlacement& axis : axes) {
     if (axis.placement == Placement::kShard) {
-      words.push_back(fmt::format("{}: {{dim: {}, layout: ...}}", axis.axis, axis.dim));
+      words.push_back(fmt::format("{}: {{dim: {}, layout: ...{}}}", axis.axis, axis.dim,
+                                  axis.unpadded ? ", unpadded: reference" : ""));
     } else {
       const char* const terms = axis.mean ? "mean" : "partial";
       words.push_back(fmt::format("{}: {}", axis.axis, axis.placement == Placement::kPartial ? terms : "replicate"));

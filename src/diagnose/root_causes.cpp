@@ -33,7 +33,7 @@ double largest_ratio(const Finding& finding) {
   return std::max(*ratio, finding.difference->replica_rel_err() / *finding.allowed);
 }
 
-// Every tensor once, in order of execution, with the first finding that calls it wrong.
+// Every tensor that was compared once, in order of execution, with the first finding that calls it wrong.
 struct Observed {
   std::vector<Observation> observations;
   std::vector<std::size_t> findings;  // index in `Report::findings`; without meaning for a tensor that agrees
@@ -43,7 +43,8 @@ Observed collect_observations(const Report& report) {
   std::vector<const Finding*> ordered;
   for (const std::vector<Finding>* findings : {&report.findings, &report.passed}) {
     for (const Finding& finding : *findings) {
-      if (!finding.id.name.empty()) ordered.push_back(&finding);
+      const bool was_compared = finding.verdict != Verdict::kNotSeen;
+      if (was_compared && !finding.id.name.empty()) ordered.push_back(&finding);
     }
   }
   std::stable_sort(ordered.begin(), ordered.end(),

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "base/tensor_name.h"
@@ -115,6 +116,38 @@ bool are_divided(const Rows& whole, const Rows& parts) {
   return 2 * common.size() >= whole.hashes.size();
 }
 
+// True where all ranks give their models the same bytes: then they are not data parallel.
+bool read_same_samples(const Trace& trace, std::int32_t iteration) {
+  const auto first = given_to_model(trace.ranks.front(), iteration);
+  return !first.empty() && std::all_of(trace.ranks.begin(), trace.ranks.end(),
+                                       [&](const RankTrace& rank) { return given_to_model(rank, iteration) == first; });
+}
+
+bool has_loss(const RankTrace& rank, std::int32_t iteration) {
+  return std::any_of(rank.entries.begin(), rank.entries.end(), [&](const Entry& entry) {
+    return entry.id.kind == Kind::kScalar && entry.id.iteration == iteration;
+  });
+}
+
+// True where most parameters are of one rank alone, each rank has some, and one rank alone has a loss.
+bool are_stages(const Trace& trace, std::int32_t iteration) {
+  std::map<TensorId, std::size_t> holders;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const auto& [id, entry] : parameters_of(rank, iteration)) ++holders[id];
+  }
+  const auto is_of_one = [&](const TensorId& id) { return holders.at(id) == 1; };
+  const auto has_own = [&](const RankTrace& rank) {
+    const auto parameters = parameters_of(rank, iteration);
+    return std::any_of(parameters.begin(), parameters.end(), [&](const auto& item) { return is_of_one(item.first); });
+  };
+  const auto of_one =
+      std::count_if(holders.begin(), holders.end(), [&](const auto& item) { return is_of_one(item.first); });
+  const auto losses = std::count_if(trace.ranks.begin(), trace.ranks.end(),
+                                    [&](const RankTrace& rank) { return has_loss(rank, iteration); });
+  return losses == 1 && 2 * of_one > std::ssize(holders) &&
+         std::all_of(trace.ranks.begin(), trace.ranks.end(), has_own);
+}
+
 }  // namespace
 
 std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
@@ -130,13 +163,12 @@ std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
   return is_divided ? fmt::format("dp={}", candidate.world_size) : "";
 }
 
-bool read_same_samples(const Trace& trace) {
+std::string likely_axes(const Trace& trace) {
   const auto iteration = first_iteration(trace);
-  if (!iteration) return false;
-  const auto first = given_to_model(trace.ranks.front(), *iteration);
-  return !first.empty() && std::all_of(trace.ranks.begin(), trace.ranks.end(), [&](const RankTrace& rank) {
-    return given_to_model(rank, *iteration) == first;
-  });
+  std::string_view axis = "dp";
+  if (iteration && read_same_samples(trace, *iteration)) axis = "tp";
+  if (iteration && are_stages(trace, *iteration)) axis = "pp";
+  return fmt::format("{}={}", axis, trace.world_size);
 }
 
 }  // namespace ttrace

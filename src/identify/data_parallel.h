@@ -1,4 +1,4 @@
-// Whether the bytes of a run say that its ranks are data parallel, where neither its program nor its user does.
+// What the bytes of a run say of how its ranks are arranged, where neither its program nor its user does.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ namespace ttrace {
 // of the reference's rows must be there, bit for bit: a rank with wrong samples shows in the comparison, not here.
 std::string data_parallel_axes(const Trace& reference, const Trace& candidate);
 
-// True where all ranks give their models the same bytes, in the first iteration: then they are not data parallel.
-bool read_same_samples(const Trace& trace);
+// Returns the axes to propose for a trace, by its first iteration: "pp=2" where the ranks hold parameters of their own and
+// one rank alone has a loss, "tp=2" where all give their models the same bytes, else "dp=2".
+std::string likely_axes(const Trace& trace);
 
 }  // namespace ttrace

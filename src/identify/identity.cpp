@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -282,6 +284,16 @@ void keep_end_stage(Group& group, const Pipeline& pipeline) {
   std::erase_if(group.shards, [&](const Shard& shard) { return shard.occurrence.stage != end; });
 }
 
+// True where several stages hold a parameter under one name, as an embedding and the head that is tied to it, and each has
+// the gradient of its own use: these are terms, until the program adds them up.
+bool stages_hold_terms(const Group& group) {
+  if (group.id.kind != Kind::kParamGrad) return false;
+  std::map<std::int64_t, std::set<std::uint64_t>> of_stages;
+  for (const Shard& shard : group.shards) of_stages[shard.occurrence.stage].insert(shard.entry->checksum);
+  return std::any_of(of_stages.begin(), of_stages.end(),
+                     [&](const auto& stage) { return stage.second != of_stages.begin()->second; });
+}
+
 }  // namespace
 
 Grouping group_shards(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
@@ -306,7 +318,10 @@ Grouping group_shards(const RankTable& table, const Census& census, const Resolv
   });
   parallel_for(sections.size(), threads,
                [&](std::size_t i) { put_shards(census.sections[i], sections[i], roles, grouping.groups); });
-  for (Group& group : grouping.groups) keep_end_stage(group, grouping.pipeline);
+  for (Group& group : grouping.groups) {
+    keep_end_stage(group, grouping.pipeline);
+    group.sum_occurrences = group.sum_occurrences || stages_hold_terms(group);
+  }
   for (DraftedSection& section : sections) {
     for (const GroupKey& key : section.local) grouping.local.insert(id_of(key, names));
     std::move(section.rows.begin(), section.rows.end(), std::back_inserter(grouping.rows));

@@ -73,6 +73,7 @@ AxisPlacement as_written(const AxisUse& use) {
   axis.dim = use.dim;
   axis.layout = use.split.samples.empty() ? name_of(*use.split.layout) : "dealt as the inputs are";
   axis.options = use.split.options;
+  axis.unpadded = use.unpadded;
   return axis;
 }
 

@@ -12,7 +12,7 @@ namespace ttrace {
 namespace {
 
 std::string missing_axes(const Trace& trace) {
-  const std::string axes = fmt::format("{}={}", read_same_samples(trace) ? "tp" : "dp", trace.world_size);
+  const std::string axes = likely_axes(trace);
   return fmt::format(
       "{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes {}, or "
       "`parallelism: {{axes: {}}}` in the annotations",

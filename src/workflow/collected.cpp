@@ -16,6 +16,7 @@
 #include "compare/same_bits.h"
 #include "format/format.h"
 #include "host/exit_codes.h"
+#include "identify/data_parallel.h"
 #include "load/problems.h"
 #include "load/trace_reader.h"
 #include "record/completion.h"
@@ -250,12 +251,12 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   if (!result.failure.empty()) mark_all_incomplete(directory, result.failure);
   std::vector<std::string> gaps;
   Collected collected;
-  bool is_arranged = true;
+  std::string axes;  // to propose, where nothing says how the ranks are arranged
   for (const fs::path& path : traces_in(directory)) {
     try {
       const Trace trace = read_trace_as_it_is(path);
       collected.add(trace);
-      is_arranged = is_arranged && (trace.world_size == 1 || !trace.mesh.axes.empty());
+      if (trace.world_size > 1 && trace.mesh.axes.empty()) axes = likely_axes(trace);
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
     } catch (const InputError& error) {
       // A check that follows may have removed it.
@@ -263,11 +264,10 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
     }
   }
   if (collected.traces > 0) spdlog::info("{}", summary_of(collected, directory, seconds));
-  if (!is_arranged) {
+  if (!axes.empty()) {
     spdlog::info(
-        "nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes "
-        "dp={0}`",
-        collected.world_size);
+        "nothing says how the {} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes {}`",
+        collected.world_size, axes);
   }
   show_warnings(directory);
   log_problems(problems);

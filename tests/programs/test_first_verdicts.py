@@ -9,7 +9,12 @@ from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, python, run
 from sweeps import launch
 
 # What only their authors know: how the ranks are arranged.
-AXES = {"by_hand": ["--axes", "tp=2"], "sequence": ["--axes", "cp=2"]}
+AXES = {
+    "by_hand": ["--axes", "tp=2"],
+    "sequence": ["--axes", "cp=2"],
+    "padded_vocabulary": ["--axes", "tp=2"],
+    "stages": ["--axes", "pp=2"],
+}
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
 
 
@@ -117,6 +122,8 @@ def answers(verdict):
         ("no_module",),
         ("no_module", "held"),
         ("no_module", "judged"),
+        ("padded_vocabulary",),
+        ("stages",),
     ],
     ids="-".join,
 )
@@ -288,6 +295,10 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("no_module",), "scale", "(optimizer).0 main_grad"),
         (("no_module", "held"), "unreduced", "(optimizer).0 main_grad"),
         (("no_module", "judged"), "unreduced", "(optimizer).0 main_grad"),
+        (("padded_vocabulary",), "mask", "loss output"),
+        (("padded_vocabulary",), "rows", "embedding.weight param"),
+        (("stages",), "untied", "embedding.weight main_grad"),
+        (("stages",), "scale", "layers.1 grad_output"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )

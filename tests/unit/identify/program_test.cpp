@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
+#include "identify/data_parallel.h"
 #include "load/trace_reader.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"
@@ -56,6 +57,28 @@ TEST_CASE("without axes the message says what to type") {
   settle_axes(alone, {}, AxesOf::kThisTrace);
   settle_axes(alone, with_axes("tp=2"), AxesOf::kThisTrace);
   CHECK(alone.mesh == Mesh{});
+}
+
+TEST_CASE("the axes to type are those that the ranks' parameters, losses and inputs speak for") {
+  const TensorId given = tensor_id(Kind::kInput, "(model)", 0), loss = tensor_id(Kind::kScalar, "loss", 0);
+  const auto proposed = [&](bool has_own_parameters, bool all_have_losses, float of_second) {
+    Trace trace = mesh_trace("", 1);
+    trace.world_size = 2;
+    trace.ranks.push_back(trace.ranks[0]);
+    trace.ranks[1].rank = 1;
+    for (const std::size_t rank : {0, 1}) {
+      const std::string layer = has_own_parameters && rank == 1 ? "1.weight" : "0.weight";
+      add_tensor(trace, rank, tensor_id(Kind::kParam, layer), {1}, {1});
+      add_tensor(trace, rank, given, {1}, {rank == 0 ? 1 : of_second});
+      if (all_have_losses || rank == 1) add_tensor(trace, rank, loss, {}, {1});
+    }
+    return likely_axes(trace);
+  };
+  CHECK(proposed(false, true, 2) == "dp=2");
+  CHECK(proposed(false, true, 1) == "tp=2");
+  CHECK(proposed(true, false, 2) == "pp=2");
+  CHECK(proposed(true, true, 2) == "dp=2");
+  CHECK(proposed(false, false, 2) == "dp=2");
 }
 
 TEST_CASE("axes that are said may add to those of the trace, but not contradict them") {

@@ -73,6 +73,22 @@ TEST_CASE("the gradient of a tied parameter is the sum of what the stages add") 
         std::vector<std::string>{kEmbedding + " param_grad: exceeds-tolerance"});
 }
 
+TEST_CASE("stages that hold a parameter under one name share it: what each adds to its gradient is a term") {
+  const auto stages = [](Kind kind, const std::vector<float>& first, const std::vector<float>& last) {
+    Trace trace = mesh_trace("pp=2", 2);
+    add_tensor(trace, 0, tensor_id(kind, kEmbedding), {4}, first);
+    add_tensor(trace, 1, tensor_id(kind, kEmbedding), {4}, last);
+    return trace;
+  };
+  const std::vector<float> whole = {1, 2, 3, 4}, one = {1, 1, 1, 1}, other = {0, 1, 2, 3};
+  CHECK(checked(reference(Kind::kParamGrad, whole), stages(Kind::kParamGrad, one, other), "").same());
+  CHECK(checked(reference(Kind::kParamGrad, whole), stages(Kind::kParamGrad, whole, whole), "").same());
+  CHECK(findings_in(checked(reference(Kind::kParamGrad, whole), stages(Kind::kParamGrad, one, whole), "")) ==
+        std::vector<std::string>{kEmbedding + " param_grad: exceeds-tolerance"});
+  CHECK(findings_in(checked(reference(Kind::kMainGrad, whole), stages(Kind::kMainGrad, one, other), "")) ==
+        std::vector<std::string>{kEmbedding + " main_grad: replicas-disagree"});
+}
+
 TEST_CASE("a stage that lacks its shard of a tied parameter is named") {
   Trace trace = candidate(Kind::kParamGrad, {1, 1, 1, 1}, {0, 1, 2, 3});
   trace.ranks[3].entries.clear();
