@@ -7,6 +7,7 @@ server forks a keeper for it, and the keeper the program. The client sends the s
 exit code, which is negative after a signal."""
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -83,6 +84,10 @@ def _serve(path: str) -> int:
     listener.bind(path)
     listener.listen(64)
     import torch._dynamo  # noqa: F401
+    from ending import run_and_leave
+
+    gc.collect()
+    gc.freeze()  # a collection in a program would copy what it visits
 
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -94,7 +99,7 @@ def _serve(path: str) -> int:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            return _begin(_keep(connection))
+            run_and_leave(_begin(_keep(connection)))
         connection.close()
 
 
@@ -122,7 +127,8 @@ def _keep(connection: socket.socket) -> dict:
     os._exit(0)
 
 
-def _begin(request: dict) -> int:
+def _begin(request: dict) -> list[str]:
+    """Makes this process the one that was asked for; returns the arguments of its program."""
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -131,7 +137,7 @@ def _begin(request: dict) -> int:
     if "TTRACE_CONFIG" in os.environ:
         # As Python would at its start.
         runpy.run_path(os.path.join(paths[0], "sitecustomize.py"))["install_now"]()
-    return _run(request["arguments"])
+    return request["arguments"]
 
 
 if __name__ == "__main__":
