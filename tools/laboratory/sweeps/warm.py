@@ -20,16 +20,23 @@ import tempfile
 import time
 
 SOCKET = "TTRACE_WARM"
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 _MOST_BYTES = 1 << 18  # of a request
 
 
+def command(*program: object, ranks: int = 1, python: object = sys.executable) -> list[str]:
+    """Runs a Python program as that many ranks, by the server where there is one."""
+    launch = [LAUNCH, ranks] if ranks > 1 else []
+    return [str(word) for word in (python, __file__, *launch, *program)]
+
+
 @contextlib.contextmanager
-def server():
+def server(python: object = sys.executable):
     """Programs that are started by this script below this process are quick while it lasts."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "socket")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen([sys.executable, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
+        process = subprocess.Popen([python, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
         while not os.path.exists(path) and process.poll() is None:
             time.sleep(0.01)
         os.environ[SOCKET] = path
