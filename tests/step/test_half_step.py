@@ -20,7 +20,8 @@ def collect(runs, tmp_path_factory):
         if not trace.exists():
             words = [ROOT / "tools/laboratory/evaluations/half_step.py", optimizer, fault, "--steps", 2]
             words += ["--strategy", "fsdp2-tp"] if ranks > 1 else []
-            runs.run(0, runs.program, "collect", "-o", trace, "--iterations", "0,1", "--", *warm.command(*words, ranks=ranks))
+            command = warm.command(*words, ranks=ranks)
+            runs.run(0, runs.program, "collect", "-o", trace, "--iterations", "0,1", "--", *command)
         return trace
 
     return collected

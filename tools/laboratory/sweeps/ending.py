@@ -38,6 +38,7 @@ def _code_of(arguments: list[str]) -> int:
     except SystemExit as end:
         return _code_of_exit(end.code)
     except BaseException as error:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
         return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     return 0

@@ -78,7 +78,8 @@ def _ask(path: str) -> int:
         sys.exit("warm.py: the server is gone")
     code = int(answer)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of a signal that nobody handles
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 
