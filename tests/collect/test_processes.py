@@ -37,7 +37,7 @@ def test_multiprocessing_gives_one_file_per_rank(collect, method):
 
 
 def test_axes_come_from_the_programs_device_mesh_and_names_from_within_ddp(collect):
-    collected = collect(command=program("ranks", "--spawn", "--device-mesh", "--ddp"))
+    collected = collect(command=program("ranks", "--fork", "--device-mesh", "--ddp"))
     check_two_ranks(collected)
     assert collected.rank().names("output", 0) == ["embedding", "head", "(model)"]
     assert collected.rank().names("param") == ["embedding.weight", "head.weight", "head.bias"]
