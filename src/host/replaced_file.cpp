@@ -127,6 +127,8 @@ void ReplacedFile::write_through(std::string_view bytes) const {
   }
 }
 
+// Nothing puts a file that has no name in another's place: it gets one beside it first. A process that is killed at that
+// moment leaves the whole file there, and nobody else can know whether its writer has gone.
 void ReplacedFile::finish() {
   flush();
   if (is_beside_ && beside_.empty()) {

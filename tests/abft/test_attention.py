@@ -4,14 +4,14 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
+
+from sweeps import warm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TTRACE = pathlib.Path(os.environ["TTRACE_PROGRAM"])
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "attention_with_fault.py"
-LAUNCH = ROOT / "tools" / "laboratory" / "sweeps" / "launch.py"
 MODEL = ["--tp", "2", "--layers", "2", "--micro-batches", "2", "--unfused-attention"]
 CORE = "decoder.layers.1.self_attention.core_attention"
 SCORES = f"{CORE}.scale_mask_softmax:0"
@@ -35,13 +35,7 @@ def checked(directory, fault, *arguments, annotations=("megatron_gpt",)):
         "--axes",
         "tp=2",
         "--",
-        sys.executable,
-        LAUNCH,
-        2,
-        PROGRAM,
-        fault,
-        *MODEL,
-        *arguments,
+        *warm.command(PROGRAM, fault, *MODEL, *arguments, ranks=2),
     )
     run(
         TTRACE,

@@ -5,7 +5,8 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
+
+from sweeps import warm
 
 TTRACE = os.environ["TTRACE_PROGRAM"]
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "post_norm.py"
@@ -14,7 +15,7 @@ PROGRAM = pathlib.Path(__file__).parent / "programs" / "post_norm.py"
 def checked(directory, *arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--iterations", "0-1", "--"]
-    command = [*collect, sys.executable, str(PROGRAM), *arguments]
+    command = [*collect, *warm.command(PROGRAM, *arguments)]
     subprocess.run(command, check=True, capture_output=True, env=environment, timeout=300)
     abft = [TTRACE, "abft", str(directory / "trace"), "--json", str(directory / "json")]
     subprocess.run(abft, capture_output=True, timeout=300)

@@ -4,9 +4,10 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
+
+from sweeps import warm
 
 TTRACE = os.environ["TTRACE_PROGRAM"]
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "recommender.py"
@@ -15,7 +16,7 @@ PROGRAM = pathlib.Path(__file__).parent / "programs" / "recommender.py"
 def checked(directory, fault):
     """The report, and the lines of its CSV."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--", sys.executable, str(PROGRAM), fault]
+    collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--", *warm.command(PROGRAM, fault)]
     subprocess.run(collect, check=True, capture_output=True, env=environment, timeout=300)
     outputs = ["--json", str(directory / "json"), "--csv", str(directory / "csv")]
     subprocess.run([TTRACE, "abft", str(directory / "trace"), *outputs], capture_output=True, timeout=300)

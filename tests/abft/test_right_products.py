@@ -4,13 +4,11 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "laboratory"))
-from evaluations import right_products  # noqa: E402
+from evaluations import right_products
+from sweeps import warm
 
 TTRACE = os.environ["TTRACE_PROGRAM"]
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "tf32_linear.py"
@@ -24,7 +22,7 @@ def test_no_right_product_is_called_wrong(dtype):
 
 def checked(directory, *arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--", sys.executable, str(PROGRAM), *arguments]
+    collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--", *warm.command(PROGRAM, *arguments)]
     subprocess.run(collect, check=True, capture_output=True, env=environment, timeout=300)
     checks = [TTRACE, "abft", str(directory / "trace"), "--json", str(directory / "json")]
     subprocess.run(checks, capture_output=True, timeout=300)

@@ -13,6 +13,8 @@ from ttrace_torch.device_sketches import fingerprint, sketch_of
 from ttrace_torch.library import Kind, Pass, Recorder, Status, TensorId, TraceError
 from ttrace_torch.tensors import dtype_of, view_of
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 LIBRARY = os.path.join(os.environ.get("TTRACE_BUILD", HERE.parent.parent / "build"), "lib", "libttrace.so")
 LATE = HERE / "programs" / "late_copies.py"
 TRAIN = HERE / "programs" / "wide.py"

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 from conftest import HERE, python
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 PROGRAM = HERE / "programs" / "draws.py"
 

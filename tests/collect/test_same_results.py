@@ -3,6 +3,8 @@
 import pytest
 from conftest import program, run
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 
 @pytest.mark.parametrize("recompute", ["none", "reentrant", "nonreentrant", "custom"])
 def test_losses_and_parameters_are_the_same_bits_with_and_without_collection(collect, recompute):

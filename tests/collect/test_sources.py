@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from conftest import HERE, python
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 PROGRAM = HERE / "programs" / "sources.py"
 
 

@@ -8,6 +8,8 @@ import time
 import pytest
 from conftest import TIMEOUT, TTRACE, ranks, run
 
+pytestmark = pytest.mark.usefixtures("warm_programs")
+
 # Waits in step 3 until the file that it is told exists; on its last rank, one gradient of one step is wrong.
 TRAIN = """
 import os, sys, time
@@ -35,7 +37,7 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
+def job(warm_programs, tmp_path_factory):
     """job(wrong_at, fail_at, go_on) -> a command of two ranks"""
     path = tmp_path_factory.mktemp("program") / "train.py"
     path.write_text(TRAIN)

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import TIMEOUT, TTRACE, python, ranks, run
+from conftest import PYTHON, TIMEOUT, TTRACE, python, ranks, run
+
+pytestmark = pytest.mark.usefixtures("warm_programs")
 
 # `fault` happens on rank 1 after step 7: a weight changes there, or from then on it reads the data of rank 0.
 # It waits until what it has recorded is checked, which no job does: a few steps of this one are over sooner.
@@ -138,7 +140,7 @@ def until(condition):
 
 
 def test_what_the_job_fails_with_is_passed_on(tmp_path):
-    assert run([*watch(tmp_path / "watched"), *python("-c", "raise SystemExit(7)")]).returncode == 7
+    assert run([*watch(tmp_path / "watched"), PYTHON, "-c", "raise SystemExit(7)"]).returncode == 7
 
 
 @pytest.mark.parametrize("budget", ["2", "0%", "100%", "much"])

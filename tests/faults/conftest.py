@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import launch, warm
+from sweeps import warm
 
 HERE = Path(__file__).resolve().parent
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(HERE.parent.parent / "build" / "bin" / "ttrace"))
@@ -58,8 +58,7 @@ def run(command, **options):
 
 def ranks_of(count, *command):
     """A Python program as that many ranks, in processes forked from one that has imported PyTorch."""
-    ranks = [launch.__file__, str(count)] if count > 1 else []
-    return [PYTHON, warm.__file__, *ranks, *command]
+    return warm.command(*command, ranks=count)
 
 
 class Collected:

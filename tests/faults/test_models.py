@@ -1,7 +1,9 @@
 """Models that are large or oddly named."""
 
 import pytest
-from conftest import HERE, PYTHON, TTRACE, Collected, run
+from conftest import HERE, TTRACE, Collected, run
+
+from sweeps import warm
 
 
 @pytest.mark.parametrize("fault", ["odd_names+long_names+long_class_name+deep_model"])
@@ -15,7 +17,7 @@ def test_names_and_depths_that_no_trace_can_hold_end_no_recording(collect_job, f
 
 def test_many_modules_are_recorded(tmp_path, exhaustive):
     count = 100_000 if exhaustive else 1_000
-    command = [PYTHON, HERE / "programs" / "many_modules.py", str(count)]
+    command = warm.command(HERE / "programs" / "many_modules.py", count)
     plain = run(command, timeout=600)
     process = run([TTRACE, "collect", "-o", tmp_path / "trace", "--", *command], timeout=900)
     collected = Collected(process, tmp_path / "trace")

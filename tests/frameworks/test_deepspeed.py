@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 TTRACE = os.environ["TTRACE_PROGRAM"]
 PYTHON = ROOT / ".venv-deepspeed/bin/python"
@@ -64,6 +66,12 @@ else:
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server(PYTHON):
+        yield
+
+
 def ttrace(*arguments, expected=0):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run([TTRACE, *map(str, arguments)], capture_output=True, text=True, timeout=300, env=environment)
@@ -76,14 +84,14 @@ def program(tmp_path_factory):
     directory = tmp_path_factory.mktemp("plain")
     (directory / "program.py").write_text(PROGRAM)
     (directory / "annotations.yaml").write_text("parallelism:\n  loss_scale: dp\n")
-    ttrace("collect", "-o", directory / "trace", "--", PYTHON, directory / "program.py", "plain")
+    ttrace("collect", "-o", directory / "trace", "--", *warm.command(directory / "program.py", "plain", python=PYTHON))
     return directory / "program.py"
 
 
 def collect(program, directory, *options, ranks=2, iterations="0"):
-    launch = [PYTHON, ROOT / "tools/laboratory/sweeps/launch.py", ranks]  # as torchrun, in less time
+    command = warm.command(program, *options, ranks=ranks, python=PYTHON)
     asked = ["--axes", f"dp={ranks}", "--iterations", iterations]
-    return ttrace("collect", "-o", directory / "trace", *asked, "--", *launch, program, *options)
+    return ttrace("collect", "-o", directory / "trace", *asked, "--", *command)
 
 
 def check(program, directory, expected):

@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "collect"))
 from rank_file import RankFile  # noqa: E402
 
+from sweeps import warm  # noqa: E402
+
 PYTHON = ROOT / ".venv-megatron" / "bin" / "python"
 PROGRAM = ROOT / "tools" / "frameworks" / "megatron" / "train.py"
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace"))
@@ -22,6 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server(PYTHON):
+        yield
+
+
 def ttrace(*arguments):
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     command = [TTRACE, *map(str, arguments)]
@@ -29,8 +37,8 @@ def ttrace(*arguments):
 
 
 def collect(directory, ranks, *arguments, program=PROGRAM, options=()):
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else []
-    result = ttrace("collect", "-o", directory, *options, "--", PYTHON, *launch, program, *SMALL, *arguments)
+    command = warm.command(program, *SMALL, *arguments, ranks=ranks, python=PYTHON)
+    result = ttrace("collect", "-o", directory, *options, "--", *command)
     assert result.returncode == 0, result.stderr
     return [RankFile(directory / f"rank-{rank:05}.h5") for rank in range(ranks)]
 

@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "collect"))
 from rank_file import RankFile  # noqa: E402
 
+from sweeps import warm  # noqa: E402
+
 TTRACE = os.environ["TTRACE_PROGRAM"]
 PYTHON = ROOT / ".venv-megatron/bin/python"
 TRAIN = ROOT / "tools/frameworks/megatron/train.py"
@@ -24,6 +26,12 @@ EP2, TP2_EP2 = ["--ep", "2"], ["--tp", "2", "--sp", "--ep", "2", "--etp", "1"]
 pytestmark = pytest.mark.skipif(
     not (PYTHON.exists() and TRAIN.exists()), reason="no .venv-megatron: tools/frameworks/run makes it"
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server(PYTHON):
+        yield
 
 
 def ttrace(*arguments, expected=0):
@@ -42,7 +50,7 @@ def ttrace(*arguments, expected=0):
 def reference(tmp_path_factory):
     """Directories of the one process's trace and of its tolerances."""
     directory = tmp_path_factory.mktemp("reference")
-    command = ["--", PYTHON, TRAIN, *MODEL]
+    command = ["--", *warm.command(TRAIN, *MODEL, python=PYTHON)]
     ttrace("collect", "-o", directory / "trace", *command)
     tolerance = directory / "tolerance.yaml"
     ttrace("estimate-tolerance", "-a", "megatron_moe", "-o", tolerance, "--reference", directory / "trace", *command)
@@ -51,8 +59,8 @@ def reference(tmp_path_factory):
 
 def check(reference, directory, program, options, expected):
     """The report of `program`'s run on two ranks."""
-    launch = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-    ttrace("collect", "-o", directory / "trace", "--", *launch, *program, *MODEL, *options)
+    command = warm.command(*program, *MODEL, *options, ranks=2, python=PYTHON)
+    ttrace("collect", "-o", directory / "trace", "--", *command)
     trace, tolerance = reference
     arguments = ["--reference", trace, "--candidate", directory / "trace", "-a", "megatron_moe", "-t", tolerance]
     ttrace("check", *arguments, "--json", directory / "report.json", expected=expected)
@@ -108,7 +116,7 @@ def test_what_is_recorded_of_a_choice_leads_to_it(config, recorded, tmp_path):
     top_k, experts = 4, 8
     model = [*MODEL, "--layers", 1, "--experts", experts, "--top-k", top_k]
     options = [part for name, value in config.items() for part in ("--config", f"{name}={value}")]
-    ttrace("collect", "-o", tmp_path / "trace", "--", PYTHON, TRAIN, *model, *options)
+    ttrace("collect", "-o", tmp_path / "trace", "--", *warm.command(TRAIN, *model, *options, python=PYTHON))
     tensors = RankFile(tmp_path / "trace/rank-00000.h5").tensors
     of_router = {
         name.split(":")[1]: torch.tensor(values)

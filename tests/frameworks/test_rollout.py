@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-transformers" / "bin" / "python"
 WITH_ONNX = ROOT / ".venv-transformers-onnx" / "bin" / "python"
@@ -17,6 +19,12 @@ TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace")
 pytestmark = pytest.mark.skipif(
     not PYTHON.exists(), reason="transformers is not installed; tools/frameworks/run --only transformers does it"
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    with warm.server(PYTHON):
+        yield
 
 
 def ttrace(*arguments, mistake=""):
@@ -34,15 +42,16 @@ def check(tmp_path_factory):
     def collected(family, *words, mistake=""):
         trace = directory / "-".join((family, *words, mistake))
         if not trace.exists():
-            command = ["--", WITH_ONNX if "onnx" in words else PYTHON, PROGRAM, family, *words]
-            process = ttrace("collect", "--no-grad", "-o", trace, *command, mistake=mistake)
+            program = [PROGRAM, family, *words]
+            command = [WITH_ONNX, *program] if "onnx" in words else warm.command(*program, python=PYTHON)
+            process = ttrace("collect", "--no-grad", "-o", trace, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace
 
     def tolerances(family, trainer):
         path = directory / f"{family}.yaml"
         if not path.exists():
-            command = ["--", PYTHON, PROGRAM, family, "right"]
+            command = ["--", *warm.command(PROGRAM, family, "right", python=PYTHON)]
             process = ttrace("estimate-tolerance", "-o", path, "--reference", trainer, *command)
             assert process.returncode == 0, process.stderr
         return path

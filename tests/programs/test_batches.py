@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, python, run
+from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, run
 
-from sweeps import launch
+from sweeps import warm
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def check(tmp_path_factory):
         if not trace.exists():
             axes = ["--axes", f"dp={ranks}"] if ranks > 1 else []
             program = [HERE / "kinds" / "batches.py", words, batch]
-            command = python(launch.__file__, ranks, *program) if ranks > 1 else python(*program)
+            command = warm.command(*program, ranks=ranks)
             process = run(TTRACE, "collect", "--no-grad", "-o", trace, *axes, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
         return trace

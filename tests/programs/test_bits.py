@@ -4,9 +4,9 @@ order has not, and `--bits` says where it begins, and that a sum is to blame."""
 import json
 
 import pytest
-from commands import DIFFERENT, HERE, SAME, TTRACE, python, run
+from commands import DIFFERENT, HERE, SAME, TTRACE, run
 
-from sweeps import launch
+from sweeps import warm
 
 PROGRAM = HERE / "kinds" / "fixed_order.py"
 
@@ -20,7 +20,7 @@ def check(tmp_path_factory):
         trace = directory / f"tp{tp}-dp{dp}-{mistake}"
         if not trace.exists():
             program = [PROGRAM, "--tp", tp, "--dp", dp]
-            command = python(launch.__file__, tp * dp, *program) if tp * dp > 1 else python(*program)
+            command = warm.command(*program, ranks=tp * dp)
             axes = ["--axes", f"tp={tp},dp={dp}"] if tp * dp > 1 else []
             process = run(TTRACE, "collect", "-o", trace, "--iterations", "0,1", *axes, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr

@@ -4,9 +4,9 @@ correct program has a wrong twin, by one small mistake that its users make."""
 import json
 
 import pytest
-from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, python, run
+from commands import COULD_NOT_LOOK, DIFFERENT, HERE, SAME, TTRACE, run
 
-from sweeps import launch
+from sweeps import warm
 
 # What only their authors know: how the ranks are arranged.
 AXES = {
@@ -40,9 +40,7 @@ def first_verdict(tmp_path_factory):
         trace = directory / name
         if not trace.exists():
             path, *arguments = program
-            command = python(HERE / "kinds" / f"{path}.py", *arguments)
-            if ranks > 1:
-                command = python(launch.__file__, str(ranks), HERE / "kinds" / f"{path}.py", *arguments)
+            command = warm.command(HERE / "kinds" / f"{path}.py", *arguments, ranks=ranks)
             axes = AXES.get(path, []) if ranks > 1 else []
             options = [*axes, *ITERATIONS.get(path, [])]
             process = run(TTRACE, "collect", "-o", trace, *options, "--", *command, mistake=mistake)
@@ -52,7 +50,7 @@ def first_verdict(tmp_path_factory):
     def tolerances(reference, program):
         path = reference.with_suffix(".yaml")
         if not path.exists():
-            command = python(HERE / "kinds" / f"{program[0]}.py", *program[1:])
+            command = warm.command(HERE / "kinds" / f"{program[0]}.py", *program[1:])
             process = run(TTRACE, "estimate-tolerance", "-o", path, "--reference", reference, "--", *command)
             assert process.returncode == 0, process.stderr
         return path

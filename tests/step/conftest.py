@@ -4,9 +4,10 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
+
+from sweeps import warm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TTRACE = os.environ["TTRACE_PROGRAM"]
@@ -23,10 +24,8 @@ class Runs:
         `optimizer`, that is tinygpt's own."""
         trace = self._directory / f"{optimizer}-{fault}-{ranks}{''.join(map(str, options))}"
         if not trace.exists():
-            python = pathlib.Path(sys.executable)
-            launch = [python.parent / "torchrun", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else [python]
             collect = [TTRACE, "collect", "-o", trace, "--iterations", "0,1", "--"]
-            self.run(0, *collect, *launch, *self._program(fault, optimizer), *options)
+            self.run(0, *collect, *warm.command(*self._program(fault, optimizer), *options, ranks=ranks))
         return trace
 
     def estimate(self, optimizer):
@@ -34,7 +33,7 @@ class Runs:
         reference, tolerance = self._directory / f"{optimizer}-reference", self._directory / f"{optimizer}.yaml"
         if not tolerance.exists():
             estimate = [TTRACE, "estimate-tolerance", "-o", tolerance, "--reference", reference, "--iterations", "0,1"]
-            self.run(0, *estimate, "--", sys.executable, *self._program("none", optimizer))
+            self.run(0, *estimate, "--", *warm.command(*self._program("none", optimizer)))
         return reference, tolerance
 
     @staticmethod
@@ -75,4 +74,5 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    return Runs(tmp_path_factory.mktemp("runs"))
+    with warm.server():
+        yield Runs(tmp_path_factory.mktemp("runs"))

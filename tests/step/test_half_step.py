@@ -2,9 +2,10 @@
 single element shows over all of them."""
 
 import pathlib
-import sys
 
 import pytest
+
+from sweeps import warm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -17,11 +18,10 @@ def collect(runs, tmp_path_factory):
     def collected(optimizer, fault, ranks=1):
         trace = directory / f"{optimizer}-{fault}-{ranks}"
         if not trace.exists():
-            python = pathlib.Path(sys.executable)
-            launch = [python.parent / "torchrun", "--standalone", "--nproc-per-node", ranks] if ranks > 1 else [python]
             words = [ROOT / "tools/laboratory/evaluations/half_step.py", optimizer, fault, "--steps", 2]
             words += ["--strategy", "fsdp2-tp"] if ranks > 1 else []
-            runs.run(0, runs.program, "collect", "-o", trace, "--iterations", "0,1", "--", *launch, *words)
+            command = warm.command(*words, ranks=ranks)
+            runs.run(0, runs.program, "collect", "-o", trace, "--iterations", "0,1", "--", *command)
         return trace
 
     return collected
@@ -68,7 +68,7 @@ def test_a_frozen_parameter_of_the_optimizer_is_right_unless_it_changes(runs, tm
 
     def abft(word, expect):
         trace = tmp_path / word
-        command = ["collect", "-o", trace, "--iterations", "0,1", "--", sys.executable, program, word]
+        command = ["collect", "-o", trace, "--iterations", "0,1", "--", *warm.command(program, word)]
         runs.run(0, runs.program, *command)
         return runs.abft(trace, expect=expect)
 

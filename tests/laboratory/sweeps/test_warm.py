@@ -62,3 +62,27 @@ def test_a_warm_program_has_its_own_arguments_environment_directory_streams_and_
         assert waiting.returncode == -signal.SIGTERM
     cold = start("a")
     assert cold.communicate(timeout=60)[0] == said(False, tmp_path, "a") and cold.returncode == 7
+
+
+ENDS = {
+    "by itself": "",
+    "with a number": "sys.exit(300)",
+    "with a text": "sys.exit('said')",
+    "with an exception": "raise ValueError('wrong')",
+    "interrupted": "raise KeyboardInterrupt",
+    "killed": "os.kill(os.getpid(), 9)",
+    "after its thread": "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()",
+}
+AT_EXIT = "import atexit, os, sys, threading, time\n"
+AT_EXIT += "atexit.register(lambda: print('at exit', repr(getattr(sys, 'last_value', None))))\n"
+
+
+def test_a_warm_program_ends_as_pythons_own(tmp_path):
+    def ends(*command):
+        process = subprocess.run([*command, tmp_path / "program.py"], capture_output=True, text=True, timeout=60)
+        return process.returncode, process.stdout, process.stderr.splitlines()[-1:]
+
+    with warm.server():
+        for name, text in ENDS.items():
+            (tmp_path / "program.py").write_text(AT_EXIT + text)
+            assert ends(*warm.command()) == ends(sys.executable), name

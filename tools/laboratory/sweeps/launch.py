@@ -2,12 +2,12 @@
 imported once, with what every optimizer imports of it, and the process then forked for every rank, which takes a
 fraction of torchrun's time."""
 
-import atexit
+import gc
 import os
-import runpy
 import signal
 import socket
 import sys
+from typing import NoReturn
 
 
 class Rendezvous:
@@ -31,9 +31,12 @@ class Rendezvous:
         return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=self._socket.detach())
 
 
-def main() -> int:
-    ranks, program = int(sys.argv[1]), sys.argv[2]
+def main() -> NoReturn:
+    ranks = int(sys.argv[1])
     import torch._dynamo  # noqa: F401  shared by all ranks
+    from ending import leave, run_and_leave  # this is a program; tests import it for its path
+
+    gc.freeze()  # a collection in a rank would copy what it visits
 
     rendezvous = Rendezvous()
     children = {}
@@ -41,22 +44,10 @@ def main() -> int:
         child = os.fork()
         if child == 0:
             rendezvous.join(rank, ranks)
-            sys.argv = sys.argv[2:]
-            sys.path[0] = os.path.dirname(os.path.abspath(program))
-            runpy.run_path(program, run_name="__main__")
-            _leave()
+            run_and_leave(sys.argv[2:])
         children[child] = rank
     store = rendezvous.serve()  # noqa: F841
-    return _wait(children)
-
-
-def _leave() -> None:
-    """Ends a rank that has done its work, but does not take the interpreter apart: a thread of gloo that still holds a
-    tensor would then abort the process (https://github.com/pytorch/pytorch/pull/179291)."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    leave(_wait(children))
 
 
 def _wait(children) -> int:
@@ -74,4 +65,4 @@ def _wait(children) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

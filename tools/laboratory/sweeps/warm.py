@@ -7,6 +7,7 @@ server forks a keeper for it, and the keeper the program. The client sends the s
 exit code, which is negative after a signal."""
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -19,16 +20,23 @@ import tempfile
 import time
 
 SOCKET = "TTRACE_WARM"
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 _MOST_BYTES = 1 << 18  # of a request
 
 
+def command(*program: object, ranks: int = 1, python: object = sys.executable) -> list[str]:
+    """Runs a Python program as that many ranks, by the server where there is one."""
+    launch = [LAUNCH, ranks] if ranks > 1 else []
+    return [str(word) for word in (python, __file__, *launch, *program)]
+
+
 @contextlib.contextmanager
-def server():
+def server(python: object = sys.executable):
     """Programs that are started by this script below this process are quick while it lasts."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "socket")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen([sys.executable, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
+        process = subprocess.Popen([python, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
         while not os.path.exists(path) and process.poll() is None:
             time.sleep(0.01)
         os.environ[SOCKET] = path
@@ -70,7 +78,8 @@ def _ask(path: str) -> int:
         sys.exit("warm.py: the server is gone")
     code = int(answer)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of a signal that nobody handles
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 
@@ -83,6 +92,10 @@ def _serve(path: str) -> int:
     listener.bind(path)
     listener.listen(64)
     import torch._dynamo  # noqa: F401
+    from ending import run_and_leave
+
+    gc.collect()
+    gc.freeze()  # a collection in a program would copy what it visits
 
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -94,7 +107,7 @@ def _serve(path: str) -> int:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            return _begin(_keep(connection))
+            run_and_leave(_begin(_keep(connection)))
         connection.close()
 
 
@@ -122,7 +135,8 @@ def _keep(connection: socket.socket) -> dict:
     os._exit(0)
 
 
-def _begin(request: dict) -> int:
+def _begin(request: dict) -> list[str]:
+    """Makes this process the one that was asked for; returns the arguments of its program."""
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -131,7 +145,7 @@ def _begin(request: dict) -> int:
     if "TTRACE_CONFIG" in os.environ:
         # As Python would at its start.
         runpy.run_path(os.path.join(paths[0], "sitecustomize.py"))["install_now"]()
-    return _run(request["arguments"])
+    return request["arguments"]
 
 
 if __name__ == "__main__":
