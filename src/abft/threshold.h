@@ -57,7 +57,7 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
 // A thread that adds n equal products one after the other may round in the same direction each time, by up to u of a
 // partial sum that grows evenly: n u / 2 of the whole. Constant operands need a quarter of that on CPUs, and where order
 // and signs are random sqrt(n) u would do. 16 u is for short sums, whose largest error calibration finds.
-// tools/laboratory/evaluations/right_products measures it again.
+// tools/laboratory/right-products measures it again.
 double default_relative_error(const Rounding& rounding, Fp32Products fp32_products, std::int64_t length);
 
 // Half the distance from 1 to the next larger value: the u of error analysis.
