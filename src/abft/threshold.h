@@ -3,7 +3,9 @@
 // sums.
 //
 // V-ABFT assumes that the rows of A and the columns of B are independent. For operands that are strongly correlated
-// (a matrix times its own transpose) its threshold can be too small; SEA bounds every product.
+// (a matrix times its own transpose; the gradient of a loss of squares, which is the output, times the weight) elements
+// of C are larger than it expects, and so is their rounding: `threshold_of_result` has that, from C itself. SEA bounds
+// every product.
 #pragma once
 
 #include <optional>
@@ -86,6 +88,10 @@ RightStatistics right_statistics(std::span<const LineStatistics> rows, std::int6
 // Returns the largest |E_m| that rounding explains. `left_norm` is the infinity norm of A, which only `kNorm` uses.
 double threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
                  const RightStatistics& right, double left_norm);
+
+// Returns what rounding of C's own elements explains of |E_m| in V-ABFT, where `norm` is the Euclidean norm of C's row and
+// `length` as in `default_relative_error`; of other methods 0. It is the threshold where it is the larger one.
+double threshold_of_result(const ThresholdOptions& options, const Rounding& rounding, std::int64_t length, double norm);
 
 // Returns why the method has no threshold for such products of length `k`; empty if it has.
 std::string_view not_applicable(const ThresholdOptions& options, const Rounding& rounding, std::int64_t k);

@@ -7,7 +7,7 @@ defaults. Each linear is three products: forward, its input's gradient and its w
 
 import argparse
 import csv
-import io
+import json
 import os
 import subprocess
 import sys
@@ -77,17 +77,22 @@ def verdicts(dtype: str, seed: int, rounds: int, trace: Path) -> list[tuple[str,
     program = [sys.executable, "-m", "evaluations.right_products", "--train", dtype, str(seed), str(rounds)]
     collect = [ttrace, "collect", "-o", str(trace), "--", *program]
     subprocess.run(collect, check=True, capture_output=True, env=environment)
-    done = subprocess.run([ttrace, "abft", str(trace), "--csv", "-"], capture_output=True, text=True)
-    names = [distribution for distribution, _ in shapes(rounds)]
-    found = []
-    for row in csv.DictReader(io.StringIO(done.stdout)):
-        if row["kind"] not in KINDS or not row["name"].startswith("linears."):
-            continue
-        distribution = names[int(row["name"].split(".")[1])]
-        found.append((distribution, row["verdict"]))
-        if row["verdict"] == "fail":
-            print(f"{dtype}, {distribution}: {row['name']} {row['kind']} {row['message']}", file=sys.stderr, flush=True)
-    return found
+    table, report = trace.with_suffix(".csv"), trace.with_suffix(".json")
+    abft = [ttrace, "abft", str(trace), "--csv", str(table), "--json", str(report)]
+    subprocess.run(abft, capture_output=True)
+    of_linears = shapes(rounds)
+
+    def of_row(row: dict) -> tuple[str, tuple[int, int, int]]:
+        return of_linears[int(row["name"].split(".")[1])]
+
+    def is_product(row: dict) -> bool:
+        return row["kind"] in KINDS and row["name"].startswith("linears.")
+
+    for finding in filter(is_product, json.loads(report.read_text())["findings"]):
+        if finding["verdict"] == "fail":
+            print(dtype, *of_row(finding), finding["kind"], finding["message"], file=sys.stderr, flush=True)
+    with table.open() as rows:
+        return [(of_row(row)[0], row["verdict"]) for row in filter(is_product, csv.DictReader(rows))]
 
 
 def shapes(rounds: int) -> list[tuple[str, tuple[int, int, int]]]:
