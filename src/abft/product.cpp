@@ -150,6 +150,8 @@ std::vector<LineCheck> check_rows(const Product& product, const OperandSums& ope
       line.threshold += threshold(options, rounding, {.mean = 1, .magnitude = 1, .norm = 1},
                                   right_statistics({&bias, 1}, product.c.cols), 1);
     }
+    line.operands_threshold = line.threshold;
+    line.threshold = threshold_with_result(line, product, options, lines[i].square);
     line.sum_difference = lines[i].sum - line.checksum;
     line.weighted_difference = lines[i].weighted - line.weighted_checksum;
     line.nonfinite = lines[i].nonfinite;
@@ -189,8 +191,8 @@ LineChecks check_whole_lines(const Product& product, const VerifyOptions& option
   const Reading reading = {
       .depth = depth_for(options.threshold.method), .weighted = options.weighted, .in_fp32 = in_fp32};
   Operands(reading, reader, rows, cols).add(product);
-  const MatrixLines& lines =
-      reader.read(product.c, {.depth = Depth::kSums, .weighted = options.weighted, .in_fp32 = in_fp32});
+  const Depth depth = options.weighted ? Depth::kNorms : Depth::kSums;
+  const MatrixLines& lines = reader.read(product.c, {.depth = depth, .weighted = options.weighted, .in_fp32 = in_fp32});
   return {check_rows(product, rows, lines.rows, options.threshold),
           check_rows(transposed(product), cols, lines.cols, options.threshold)};
 }
@@ -262,6 +264,14 @@ double exact_element(const Product& product, std::int64_t row, std::int64_t col)
 
 std::int64_t block_count(std::int64_t length, std::int64_t block) {
   return block <= 0 || length == 0 ? 1 : (length + block - 1) / block;
+}
+
+double threshold_with_result(const LineCheck& line, const Product& product, const ThresholdOptions& options,
+                             double square) {
+  if (!std::isfinite(square)) return line.operands_threshold;  // only an error is so large
+  const std::int64_t length = std::max(inner_length(product), product.c.cols);
+  return std::max(line.operands_threshold,
+                  threshold_of_result(options, rounding_of(product), length, std::sqrt(square)));
 }
 
 LineChecks check_lines(const Product& product, const VerifyOptions& options) {

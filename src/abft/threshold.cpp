@@ -15,6 +15,14 @@ double mean_of(const LineStatistics& row) { return row.count == 0 ? 0 : row.sum 
 
 bool is_narrow(Dtype dtype) { return dtype != Dtype::kFloat64 && dtype != Dtype::kFloat32; }
 
+double relative_error(const ThresholdOptions& options, const Rounding& rounding, std::int64_t length) {
+  return options.e_max.value_or(default_relative_error(rounding, options.fp32_products, length));
+}
+
+// Elements that are rounded by up to u each, in directions of their own, move their sum by u / sqrt(3) times their norm:
+// e_max, which is 2 u, has 5 of these standard deviations in 1.5 of it. A row of independent operands is allowed 2.5.
+constexpr double kRelativeErrorsOfNorm = 1.5;
+
 // V-ABFT, Algorithm 1 (equation 23). The hypotenuse adds the variances of terms 2 and 3.
 double variance_threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
                           const RightStatistics& right) {
@@ -24,8 +32,7 @@ double variance_threshold(const ThresholdOptions& options, const Rounding& round
   const double terms23 =
       std::hypot(std::sqrt(n) * mean * right_deviation, n * deviation * std::sqrt(right.mean_square));
   const double term4 = std::sqrt(n) * deviation * right_deviation;
-  const double e_max =
-      options.e_max.value_or(default_relative_error(rounding, options.fp32_products, std::max(right.rows, right.cols)));
+  const double e_max = relative_error(options, rounding, std::max(right.rows, right.cols));
   return e_max * (bias + options.c_sigma * terms23 + options.c_sigma * term4);
 }
 
@@ -172,6 +179,12 @@ double threshold(const ThresholdOptions& options, const Rounding& rounding, cons
     return 0.0;
   };
   return options.roundings * (underflow(rounding, right) + of_method());
+}
+
+double threshold_of_result(const ThresholdOptions& options, const Rounding& rounding, std::int64_t length,
+                           double norm) {
+  if (options.method != ThresholdMethod::kVariance) return 0;
+  return options.roundings * kRelativeErrorsOfNorm * relative_error(options, rounding, length) * norm;
 }
 
 std::string_view not_applicable(const ThresholdOptions& options, const Rounding& rounding, std::int64_t k) {

@@ -3,7 +3,9 @@
 // sums.
 //
 // V-ABFT assumes that the rows of A and the columns of B are independent. For operands that are strongly correlated
-// (a matrix times its own transpose) its threshold can be too small; SEA bounds every product.
+// (a matrix times its own transpose; the gradient of a loss of squares, which is the output, times the weight) elements
+// of C are larger than it expects, and so is their rounding: `threshold_of_result` has that, from C itself. SEA bounds
+// every product.
 #pragma once
 
 #include <optional>
@@ -57,7 +59,7 @@ double largest_relative_error(Platform platform, const Rounding& rounding, std::
 // A thread that adds n equal products one after the other may round in the same direction each time, by up to u of a
 // partial sum that grows evenly: n u / 2 of the whole. Constant operands need a quarter of that on CPUs, and where order
 // and signs are random sqrt(n) u would do. 16 u is for short sums, whose largest error calibration finds.
-// tools/laboratory/evaluations/right_products measures it again.
+// tools/laboratory/right-products measures it again.
 double default_relative_error(const Rounding& rounding, Fp32Products fp32_products, std::int64_t length);
 
 // Half the distance from 1 to the next larger value: the u of error analysis.
@@ -86,6 +88,10 @@ RightStatistics right_statistics(std::span<const LineStatistics> rows, std::int6
 // Returns the largest |E_m| that rounding explains. `left_norm` is the infinity norm of A, which only `kNorm` uses.
 double threshold(const ThresholdOptions& options, const Rounding& rounding, const LeftStatistics& left,
                  const RightStatistics& right, double left_norm);
+
+// Returns what rounding of C's own elements explains of |E_m| in V-ABFT, where `norm` is the Euclidean norm of C's row and
+// `length` as in `default_relative_error`; of other methods 0. It is the threshold where it is the larger one.
+double threshold_of_result(const ThresholdOptions& options, const Rounding& rounding, std::int64_t length, double norm);
 
 // Returns why the method has no threshold for such products of length `k`; empty if it has.
 std::string_view not_applicable(const ThresholdOptions& options, const Rounding& rounding, std::int64_t k);

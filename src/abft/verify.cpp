@@ -1,7 +1,8 @@
 // Rows and columns are checked separately; a column is a row of the transposed product. If the sums of a line disagree,
 // the ratio of the two differences locates the wrong element, or else the crossing of a wrong row and a wrong column
 // does. The element's own inner product then confirms it, since the ratio of two errors in a line can name a third,
-// right one.
+// right one. Of an error that is little above the rounding of its line the ratio names a neighbour: then the line is
+// multiplied again.
 #include "abft/verify.h"
 
 #include <fmt/format.h>
@@ -52,6 +53,7 @@ class Side {
       : product_(std::move(product)),
         block_(options.block > 0 ? options.block : product_.c.cols),
         blocks_(block_count(product_.c.cols, options.block)),
+        threshold_(options.threshold),
         lines_(std::move(lines)) {}
 
   const LineCheck& line(std::size_t at) const { return lines_[at]; }
@@ -69,10 +71,21 @@ class Side {
     return result;
   }
 
+  // Returns what the sums of the line say of its element in this position, of which `exact` was put in its place.
+  std::optional<SumsValue> value_by_sums(Position position, double exact) const {
+    const LineCheck& line = lines_[line_of(position)];
+    const std::int64_t col = position.second / block_ * block_;
+    const auto first = replaced_.lower_bound({position.first, col});
+    const bool is_alone = first != replaced_.end() && first->first == position &&
+                          std::next(first) == replaced_.lower_bound({position.first, col + block_});
+    if (!is_alone || !line.unusable.empty() || line.nonfinite > 0 || line.disagrees()) return std::nullopt;
+    return SumsValue{exact - line.sum_difference, line.threshold};
+  }
+
   // Sums the element's line again, with `exact` instead of the recorded value.
   void replace(Position position, double exact) {
     replaced_[position] = exact;
-    const auto at = static_cast<std::size_t>(position.first * blocks_ + position.second / block_);
+    const std::size_t at = line_of(position);
     const std::int64_t row = position.first, col = col_of(at), cols = cols_of(at);
     std::vector<double> values(static_cast<std::size_t>(cols));
     read(product_.c, row, 1, col, cols, values.data());
@@ -80,17 +93,23 @@ class Side {
       values[static_cast<std::size_t>(it->first.second - col)] = it->second;
     }
     const LineStatistics sums =
-        read_lines(row_major(values.data(), Dtype::kFloat64, 1, cols), {.depth = Depth::kSums, .weighted = true})
+        read_lines(row_major(values.data(), Dtype::kFloat64, 1, cols), {.depth = Depth::kNorms, .weighted = true})
             .rows.front();
     LineCheck& line = lines_[at];
     line.sum_difference = sums.sum - line.checksum;
     line.weighted_difference = sums.weighted - line.weighted_checksum;
     line.nonfinite = sums.nonfinite;
+    line.threshold = threshold_with_result(line, product_, threshold_, sums.square);
   }
 
  private:
+  std::size_t line_of(Position position) const {
+    return static_cast<std::size_t>(position.first * blocks_ + position.second / block_);
+  }
+
   Product product_;
   std::int64_t block_, blocks_;
+  ThresholdOptions threshold_;
   std::vector<LineCheck> lines_;
   std::map<Position, double> replaced_;
 };
@@ -115,7 +134,10 @@ class Verifier {
       resolve_by_ratio(Line::kRow);
       resolve_by_ratio(Line::kColumn);
       resolve_crossings();
+      resolve_by_multiplying(Line::kRow);
+      resolve_by_multiplying(Line::kColumn);
     }
+    add_sums_values();
     add_unlocated(Line::kRow);
     add_unlocated(Line::kColumn);
     finish_result();
@@ -134,6 +156,7 @@ class Verifier {
     result_.faults.push_back({line, position.first, position.second,
                               element(product_.c, position.first, position.second), rounded(exact, product_.c.dtype),
                               difference, allowed});
+    exact_[position] = exact;
     replace(position, exact);
   }
   void replace(Position position, double exact) {
@@ -178,13 +201,59 @@ class Verifier {
       if (!found) continue;
       const Position position = in_product(line, {side(line).row_of(at), side(line).col_of(at) + *found});
       const double exact = exact_element(product_, position.first, position.second);
-      const double error = element(product_.c, position.first, position.second) - exact;
-      const double rest = std::fabs(check.sum_difference - error);
-      // Just above the threshold, the rounding of a right element would leave as little: the error must explain most of
-      // it.
-      const double unexplained = std::min(check.threshold, std::fabs(check.sum_difference) / 2);
-      if (rest > unexplained + kRoundingOfSums * std::fabs(error)) continue;
-      add_fault(line, position, exact, check.sum_difference, check.threshold);
+      if (!is_rounded(position, exact) &&
+          explains(check, element(product_.c, position.first, position.second) - exact)) {
+        add_fault(line, position, exact, check.sum_difference, check.threshold);
+      }
+    }
+  }
+
+  // Returns whether the element is as right as C's dtype can be.
+  bool is_rounded(Position position, double exact) const {
+    return element(product_.c, position.first, position.second) == rounded(exact, product_.c.dtype);
+  }
+
+  // Returns whether one element that is off by `error` is why the sums of its line disagree.
+  static bool explains(const LineCheck& check, double error) {
+    const double rest = std::fabs(check.sum_difference - error);
+    // Just above the threshold, the rounding of a right element would leave as little: the error must explain most of
+    // it.
+    const double unexplained = std::min(check.threshold, std::fabs(check.sum_difference) / 2);
+    return rest <= unexplained + kRoundingOfSums * std::fabs(error);
+  }
+
+  // Multiplies each line again whose sums still disagree, unless there are too many of them, and takes the element that
+  // is furthest off.
+  void resolve_by_multiplying(Line line) {
+    const std::vector<std::size_t> wrong = side(line).wrong_lines();
+    std::int64_t elements = 0;
+    for (const std::size_t at : wrong) elements += side(line).cols_of(at);
+    if (elements > candidates()) return;
+    for (const std::size_t at : wrong) {
+      const LineCheck check = side(line).line(at);
+      Position worst;
+      double exact_of_worst = 0, largest = 0;
+      for (std::int64_t i = 0; i < side(line).cols_of(at); ++i) {
+        const Position position = in_product(line, {side(line).row_of(at), side(line).col_of(at) + i});
+        const double exact = exact_element(product_, position.first, position.second);
+        const double error = element(product_.c, position.first, position.second) - exact;
+        if (exact_.contains(position) || is_rounded(position, exact)) continue;
+        if (!(std::fabs(error) > std::fabs(largest))) continue;
+        worst = position;
+        exact_of_worst = exact;
+        largest = error;
+      }
+      if (largest != 0 && explains(check, largest)) {
+        add_fault(line, worst, exact_of_worst, check.sum_difference, check.threshold);
+      }
+    }
+  }
+
+  void add_sums_values() {
+    for (Fault& fault : result_.faults) {
+      const Position position = {fault.row, fault.col};
+      fault.by_row = rows_.value_by_sums(position, exact_.at(position));
+      fault.by_col = cols_.value_by_sums(in_product(Line::kColumn, position), exact_.at(position));
     }
   }
 
@@ -200,6 +269,7 @@ class Verifier {
         const LineCheck check = rows_.line(row);
         const double exact = exact_element(product_, position.first, position.second);
         const double error = std::fabs(element(product_.c, position.first, position.second) - exact);
+        if (is_rounded(position, exact)) continue;
         if (error <= kPartOfThreshold * std::min(check.threshold, cols_.line(col).threshold)) continue;
         add_fault(Line::kRow, position, exact, check.sum_difference, check.threshold);
       }
@@ -249,6 +319,7 @@ class Verifier {
 
   const Product& product_;
   Side rows_, cols_;
+  std::map<Position, double> exact_;  // of located faults, not rounded
   Verification result_;
 };
 

@@ -36,20 +36,24 @@ double exact_element(const Product& product, std::int64_t row, std::int64_t col)
 struct VerifyOptions {
   ThresholdOptions threshold;
   std::int64_t block = 0;  // elements that one sum covers: shorter sums have smaller thresholds; 0: whole lines
-  bool weighted = false;   // of `check_lines`: weighted sums too, which cost as much again
+  bool weighted = false;   // of `check_lines`: weighted sums and C's norms too, which cost as much again
 };
 
 // The comparison of the sums of one row of C, or of one block of it.
 struct LineCheck {
-  double sum_difference = 0;                   // D1 = C's sum - the operands' (V-ABFT, equation 7)
-  double weighted_difference = 0;              // D2 (equation 8); 0 where it was not asked for
-  double checksum = 0, weighted_checksum = 0;  // the operands' sums
-  double threshold = 0;
-  std::int64_t nonfinite = 0;  // elements of C, counted as zero in the differences
-  std::string_view unusable;   // why the sums cannot be compared; empty if they can
+  double sum_difference = 0;                     // D1 = C's sum - the operands' (V-ABFT, equation 7)
+  double weighted_difference = 0;                // D2 (equation 8); 0 where it was not asked for
+  double checksum = 0, weighted_checksum = 0;    // the operands' sums
+  double threshold = 0, operands_threshold = 0;  // the latter without what C's own norm adds
+  std::int64_t nonfinite = 0;                    // elements of C, counted as zero in the differences
+  std::string_view unusable;                     // why the sums cannot be compared; empty if they can
 
   bool disagrees() const { return nonfinite > 0 || !(sum_difference <= threshold && -sum_difference <= threshold); }
 };
+
+// Returns the line's threshold where the squares of its elements add up to `square`.
+double threshold_with_result(const LineCheck& line, const Product& product, const ThresholdOptions& options,
+                             double square);
 
 // Returns the number of blocks of `block` elements in a line; the last may be shorter. A `block` of 0 is the whole
 // line.
@@ -74,6 +78,12 @@ enum class Outcome {
 
 enum class Line { kRow, kColumn };
 
+// What the sums of a line say that its one wrong element should be: the checksum less the other elements (V-ABFT, section
+// 2.2; EEC-ABFT, section 4.2). It is off by what rounding leaves between the sums, up to `threshold`.
+struct SumsValue {
+  double value = 0, threshold = 0;
+};
+
 // A wrong element; or, where none could be named, a line whose sums disagree.
 struct Fault {
   Line line = Line::kRow;           // whose sums showed the fault
@@ -82,6 +92,8 @@ struct Fault {
   double corrected = 0;             // what the operands give, rounded to C's dtype
   double difference = 0;            // D1 of the line
   double threshold = 0;
+  // Absent where the line has more wrong elements, or sums that cannot be compared.
+  std::optional<SumsValue> by_row = std::nullopt, by_col = std::nullopt;
 
   bool located() const { return row >= 0 && col >= 0; }
 };
@@ -94,7 +106,7 @@ struct Verification {
   std::int64_t overflowed = 0;  // infinite elements of C whose operands do give a value beyond C's dtype
   double largest_ratio = 0;     // |D1| / threshold over all lines that were checked and agree
 };
-// Computes weighted sums only if plain ones disagree.
+// Computes weighted sums and C's norms only if plain sums disagree by what the operands explain.
 Verification verify(const Product& product, const VerifyOptions& options = {});
 
 }  // namespace ttrace::abft

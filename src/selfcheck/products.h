@@ -14,7 +14,8 @@ namespace ttrace {
 abft::Verification verify_product(const abft::Product& product, abft::Rounding rounding,
                                   const SelfCheckOptions& options, double roundings = 1);
 
-// Describes a faulty product: "is not its input times its weight: row 2, column 1 is 77, not 0.5; ...".
+// Describes a faulty product: "is not its input times its weight: row 2, column 1 is 77, not 0.5 (by the sums of its row
+// 0.499, of its column 0.5); ...". The sums say nothing where the error is no larger than what they may round by.
 std::string describe(const abft::Verification& faulty, std::string_view operands);
 
 // Returns the dtype that rounds more. Under autocast a linear multiplies in the narrower dtype, of its output and that

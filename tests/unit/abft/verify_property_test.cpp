@@ -106,6 +106,34 @@ TEST_SUITE("abft") {
     CHECK(above > 2000);
     CHECK(placed >= 0.99 * above);
   }
+
+  TEST_CASE("of a fault little above the threshold element and right value are named, by sums as well") {
+    Random random(3);
+    int found = 0, placed = 0, valued = 0;
+    for (int i = 0; i < 400; ++i) {
+      const Dtype dtype = i % 2 == 0 ? Dtype::kBFloat16 : Dtype::kFloat32;
+      RandomProduct product = random_product({24, 64, 96}, dtype, dtype, Distribution::kNearZeroMean, random);
+      multiply(product);
+      const std::int64_t row = random.below(24), col = random.below(96);
+      const double right = element(product.c.view, row, col);
+      const double allowed = check_lines(product.product()).rows[static_cast<std::size_t>(row)].threshold;
+      set(product.c, row, col, right + 1.3 * allowed);
+      const Verification verification = verify(product.product());
+      if (verification.outcome != Outcome::kFaulty) continue;  // rounding was the other way
+      ++found;
+      const Fault& fault = verification.faults.front();
+      if (!fault.located()) continue;
+      ++placed;
+      CHECK((fault.row == row && fault.col == col && verification.faults.size() == 1));
+      CHECK(std::fabs(fault.corrected - right) <= std::max(0.1 * allowed, 2 * spacing(right, dtype)));
+      if (!fault.by_row) continue;
+      ++valued;
+      CHECK(std::fabs(fault.by_row->value - right) <= fault.by_row->threshold);
+    }
+    CHECK(found > 350);
+    CHECK(placed == found);
+    CHECK(valued == placed);
+  }
 }
 
 }  // namespace

@@ -150,6 +150,24 @@ TEST_SUITE("abft") {
     CHECK(verification.faults[0].col == 30);
   }
 
+  TEST_CASE("the sums of row and column give the right value of an infinity, and none where two elements are wrong") {
+    RandomProduct product = right_product({6, 8, 9}, Dtype::kFloat32);
+    const double right = element(product.c.view, 4, 3), other = element(product.c.view, 4, 7);
+    set(product.c, 4, 3, kInfinity);
+    Verification verification = verify(product.product());
+    REQUIRE(verification.faults.size() == 1);
+    const Fault alone = verification.faults[0];
+    REQUIRE((alone.by_row && alone.by_col));
+    CHECK(alone.by_row->value == doctest::Approx(right).epsilon(1e-5));
+    CHECK(alone.by_col->value == doctest::Approx(right).epsilon(1e-5));
+    set(product.c, 4, 7, other + 100);
+    verification = verify(product.product());
+    REQUIRE(verification.faults.size() == 2);
+    CHECK(!verification.faults[0].by_row);
+    REQUIRE(verification.faults[1].by_col);
+    CHECK(verification.faults[1].by_col->value == doctest::Approx(other).epsilon(1e-4));
+  }
+
   TEST_CASE("several faults in a row, in a column and in both are each placed") {
     for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kBFloat16}) {
       RandomProduct product = right_product({40, 20, 30}, dtype);
@@ -163,6 +181,36 @@ TEST_SUITE("abft") {
       CHECK(verify(product.product()).outcome == Outcome::kVerified);
       CHECK(element(product.c.view, 3, 9) == doctest::Approx(element(right.c.view, 3, 9)).epsilon(0.01));
     }
+  }
+
+  TEST_CASE("operands that are correlated give larger elements, whose rounding is right; a wrong one beside is found") {
+    // The gradient of a loss of squares: Y W, where Y = X W^T.
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      Random random(seed);
+      RandomProduct forward =
+          random_product({4, 16, 4096}, Dtype::kBFloat16, Dtype::kBFloat16, Distribution::kUniform, random);
+      multiply(forward);
+      Matrix gradient = zeros(Dtype::kBFloat16, 4, 16);
+      const Product product{.terms = {{forward.c.view, transposed(forward.b.view)}}, .c = gradient.view};
+      for (int i = 0; i < 64; ++i) set(gradient, i / 16, i % 16, exact_element(product, i / 16, i % 16));
+      CHECK(verify(product).outcome == Outcome::kVerified);
+      const double right = element(gradient.view, 2, 5);
+      set(gradient, 2, 5, -right);
+      const Verification verification = verify(product);
+      REQUIRE(verification.faults.size() == 1);
+      CHECK((verification.faults[0].row == 2 && verification.faults[0].col == 5));
+      CHECK(verification.faults[0].corrected == right);
+    }
+  }
+
+  TEST_CASE("a small fault is found in the row of a huge one") {
+    RandomProduct product = right_product({5, 8, 40}, Dtype::kFloat32);
+    set(product.c, 3, 4, 1e30);
+    set(product.c, 3, 9, element(product.c.view, 3, 9) + 1);
+    const Verification verification = verify(product.product());
+    REQUIRE(verification.faults.size() == 2);
+    CHECK(verification.faults[0].col == 4);
+    CHECK(verification.faults[1].col == 9);
   }
 
   TEST_CASE("a product of other operands is faulty, its rows named") {
