@@ -24,7 +24,7 @@ double whole_factor_of(const Finding& finding);
 // Returns the factor by which the loss and its gradients may be scaled, as annotations have it, where nothing is asked of
 // the run but the loss scale: an axis of that size, or a number of the program's own (a scaler's, or `1` where the program
 // says another scale). An axis, or `1`, also where a loss that is such a multiple is wrong first, and most gradients that
-// steps take are right. It holds where a check that presumes it finds the run same, or less that is wrong.
+// steps take are right, or steps undo the multiple where nothing else is wrong. It holds where a check that presumes it finds the run same, or less that is wrong.
 std::optional<std::string> told_loss_scale(const Report& report, const Evidence& evidence);
 
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.

@@ -13,7 +13,10 @@ namespace ttrace {
 // of the reference's rows must be there, bit for bit: a rank with wrong samples shows in the comparison, not here.
 std::string data_parallel_axes(const Trace& reference, const Trace& candidate);
 
-// True where all ranks give their models the same bytes, in the first iteration: then they are not data parallel.
-bool read_same_samples(const Trace& trace);
+// Returns the axes to propose for a run of several ranks that nobody arranges, by which of them give their models the
+// same bytes in the first iteration: "tp=4" where all do, "tp=2,dp=2" where pairs do, next to each other, "dp=2,tp=2"
+// where those apart do, else "dp=4". Ranks with the same samples may be arranged otherwise, as in a pipeline or by
+// experts: that is for people to say.
+std::string axes_to_propose(const Trace& trace);
 
 }  // namespace ttrace

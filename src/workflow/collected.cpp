@@ -16,6 +16,7 @@
 #include "compare/same_bits.h"
 #include "format/format.h"
 #include "host/exit_codes.h"
+#include "identify/data_parallel.h"
 #include "load/problems.h"
 #include "load/trace_reader.h"
 #include "record/completion.h"
@@ -251,11 +252,15 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   std::vector<std::string> gaps;
   Collected collected;
   bool is_arranged = true;
+  std::string proposed_axes;
   for (const fs::path& path : traces_in(directory)) {
     try {
       const Trace trace = read_trace_as_it_is(path);
       collected.add(trace);
-      is_arranged = is_arranged && (trace.world_size == 1 || !trace.mesh.axes.empty());
+      if (trace.world_size > 1 && trace.mesh.axes.empty()) {
+        is_arranged = false;
+        proposed_axes = axes_to_propose(trace);
+      }
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
     } catch (const InputError& error) {
       // A check that follows may have removed it.
@@ -265,9 +270,8 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   if (collected.traces > 0) spdlog::info("{}", summary_of(collected, directory, seconds));
   if (!is_arranged) {
     spdlog::info(
-        "nothing says how the {0} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes "
-        "dp={0}`",
-        collected.world_size);
+        "nothing says how the {} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes {}`",
+        collected.world_size, proposed_axes);
   }
   show_warnings(directory);
   log_problems(problems);

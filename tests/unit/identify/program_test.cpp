@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
+#include "identify/data_parallel.h"
 #include "load/trace_reader.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"
@@ -56,6 +57,24 @@ TEST_CASE("without axes the message says what to type") {
   settle_axes(alone, {}, AxesOf::kThisTrace);
   settle_axes(alone, with_axes("tp=2"), AxesOf::kThisTrace);
   CHECK(alone.mesh == Mesh{});
+}
+
+TEST_CASE("the axes that are proposed follow from which ranks read the same samples") {
+  const auto proposed = [](const std::vector<float>& samples) {
+    Trace trace = four_ranks("");
+    for (std::size_t rank = 0; rank < samples.size(); ++rank) {
+      add_tensor(trace, rank, tensor_id(Kind::kInput, "(model)", 0), {2}, {samples[rank], 1});
+    }
+    return axes_to_propose(trace);
+  };
+  CHECK(proposed({5, 5, 6, 6}) == "tp=2,dp=2");
+  CHECK(proposed({5, 6, 5, 6}) == "dp=2,tp=2");
+  CHECK(proposed({5, 5, 5, 5}) == "tp=4");
+  CHECK(proposed({5, 6, 7, 8}) == "dp=4");
+  CHECK(proposed({5, 6, 6, 5}) == "dp=4");  // no order of two axes
+  CHECK(proposed({5, 5, 6, 7}) == "dp=4");
+  CHECK(proposed({5, 5, 5, 6}) == "dp=4");
+  CHECK(proposed({}) == "dp=4");
 }
 
 TEST_CASE("axes that are said may add to those of the trace, but not contradict them") {
