@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -33,14 +36,39 @@ void write_new(const std::string& path, const std::string& text) {
   }
 }
 
+// Returns the number of the first line that begins so; 0 where none does.
+int line_of(std::string_view beginning, const std::string& text) {
+  const std::size_t at = ("\n" + text).find("\n" + std::string(beginning));
+  if (at == std::string::npos) return 0;
+  return 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+}
+
+// Returns what is to be decided in the file, a line of it each.
+std::vector<std::string> open_lines(const TrainingCommand& command, const std::string& text) {
+  std::vector<std::string> lines;
+  for (const std::string& size : command.sizes_in_files) {
+    lines.push_back(fmt::format("{}: {}: give the reference a copy of that file that says 1 there",
+                                line_of("  command: ", text), size));
+  }
+  const int axes = line_of("    # axes: ", text);
+  if (axes > 0 && command.frameworks.empty()) {
+    lines.push_back(fmt::format("{}: take the # away where the ranks are arranged so; else say how they are", axes));
+  }
+  return lines;
+}
+
 int run(const InitOptions& options) {
   const TrainingCommand command = look_at(options.command);
-  write_new(options.output, run_file_for(command, !Repository(".").commit().empty()));
+  const std::string text = run_file_for(command, !Repository(".").commit().empty());
+  write_new(options.output, text);
   const std::string file = options.output == InitOptions().output ? "" : " " + options.output;
   std::cout << printable(
                    fmt::format("{}: a reference on one process, a candidate on {}; look at it, then `ttrace run{}`",
                                options.output, command.ranks, file))
             << "\n";
+  for (const std::string& line : open_lines(command, text)) {
+    std::cout << printable(fmt::format("{}:{}", options.output, line)) << "\n";
+  }
   return kExitSame;
 }
 

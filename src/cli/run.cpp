@@ -15,6 +15,7 @@
 #include "files/tolerance_file.h"
 #include "host/launch.h"
 #include "host/shell_words.h"
+#include "identify/program.h"
 #include "page/html.h"
 #include "report/render.h"
 #include "report/run_report.h"
@@ -156,6 +157,12 @@ CandidateReport collect_and_check(const RunContext& context, const Job& job, Pag
   try {
     context.artifacts.make_candidate(job);
     result.report = check_candidate(context, job, page);
+  } catch (const MissingAxes& error) {
+    result.problem = fmt::format(
+        "nothing says how its ranks are arranged; expected `axes` beside the command on line {} of {}, as in `axes: "
+        "{}`, "
+        "by the samples that they read, or `parallelism: {{axes: {}}}` in the annotations",
+        job.line, context.file.path, error.proposed(), error.proposed());
   } catch (const InputError& error) {
     result.problem = error.what();  // the other candidates are checked all the same
   }
@@ -192,16 +199,24 @@ RunPlan plan_for(const RunOptions& options) {
   }
 }
 
-// What stands for right must not change from commit to commit.
-Renewal renewal_of(const RunOptions& options) {
+// True where the reference is made of what each candidate is made of: the same program, run otherwise.
+bool is_program_of_all(const Job& reference, const std::vector<Job>& candidates) {
+  const std::set<std::string> own(reference.inputs.begin(), reference.inputs.end());
+  return std::ranges::all_of(
+      candidates, [&](const Job& job) { return std::set<std::string>(job.inputs.begin(), job.inputs.end()) == own; });
+}
+
+// What stands for right must not change from commit to commit, unless each commit has a reference of its own: its
+// program on one process.
+Renewal renewal_of(const RunOptions& options, const RunFile& file, const std::vector<Job>& candidates) {
   if (options.refresh) return Renewal::kAll;
-  return options.bisect ? Renewal::kNone : Renewal::kCheap;
+  return options.bisect && !is_program_of_all(file.reference, candidates) ? Renewal::kNone : Renewal::kCheap;
 }
 
 int run_candidates(const RunOptions& options, RunReport& report, std::vector<PageFacts>& pages) {
   // plan
   const auto [today, file, candidates] = plan_for(options);
-  const Renewal renewal = renewal_of(options);
+  const Renewal renewal = renewal_of(options, file, candidates);
   Workspace workspace(options.work);
   Artifacts artifacts(file, workspace, written_by(options), options.jobs);
   if (options.plan) return show_plan(artifacts, file, candidates, renewal);
@@ -241,8 +256,10 @@ History history_of(const RunOptions& options) {
 // Exit codes: `git bisect run` takes one for a commit that can't be tested, and stops from the other on.
 constexpr int kSkipCommit = 125, kStopBisecting = 128;
 constexpr const char* kBisectAdvice =
-    " (to bisect: give the reference `inputs`, the files that it alone is made of, make it on the good commit with "
-    "`ttrace run --refresh`, and keep ttrace.yaml where no commit changes it: `ttrace run ../ttrace.yaml --bisect`)";
+    " (to bisect: --refresh makes it again at each commit; or give the reference `inputs`, the files that it alone is "
+    "made "
+    "of, make it on the good commit with `ttrace run --refresh`, and keep ttrace.yaml where no commit changes it: "
+    "`ttrace run ../ttrace.yaml --bisect`)";
 
 int run(const RunOptions& options) {
   RunReport report;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -124,6 +125,21 @@ bool steps_mostly_right(const Report& report) {
   return std::ranges::count_if(report.passed, is_of_kind) > std::ranges::count_if(report.findings, is_of_kind);
 }
 
+// True where a parameter's gradient is this multiple and what its step takes of it is right, and no step takes such a
+// multiple: what the loss was multiplied by is undone, however many steps another error spoils.
+bool steps_undo(const Report& report, double factor) {
+  std::set<TensorId> multiples;  // the gradients that steps would take, of those that are the multiple before
+  for (const Finding& finding : report.findings) {
+    if (multiple_of(finding) != factor) continue;
+    if (finding.id.kind == Kind::kMainGrad) return false;
+    if (finding.id.kind != Kind::kParamGrad) continue;
+    TensorId taken = finding.id.with_kind(Kind::kMainGrad);
+    taken.microbatch = -1;
+    multiples.insert(taken);
+  }
+  return std::ranges::any_of(report.passed, [&](const Finding& finding) { return multiples.contains(finding.id); });
+}
+
 }  // namespace
 
 double whole_factor_of(const Finding& finding) {
@@ -140,7 +156,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double factor = recorded_factor_of(*scaled, evidence);
   const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
   if (!word) return std::nullopt;
-  return PossibleLossScale{*word, steps_mostly_right(report)};
+  return PossibleLossScale{*word, steps_mostly_right(report) || steps_undo(report, multiple_of(*scaled))};
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {

@@ -58,9 +58,10 @@ bool is_given_to_model(const TensorId& id) {
 }
 
 // What a rank gives its model in the iteration: checksums and sizes.
-std::map<TensorId, std::pair<std::uint64_t, std::uint64_t>> given_to_model(const RankTrace& rank,
-                                                                           std::int32_t iteration) {
-  std::map<TensorId, std::pair<std::uint64_t, std::uint64_t>> given;
+using Given = std::map<TensorId, std::pair<std::uint64_t, std::uint64_t>>;
+
+Given given_to_model(const RankTrace& rank, std::int32_t iteration) {
+  Given given;
   for (const Entry& entry : rank.entries) {
     if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
     given.emplace(entry.id, std::pair(entry.checksum, entry.bytes));
@@ -116,13 +117,6 @@ bool are_divided(const Rows& whole, const Rows& parts) {
   return 2 * common.size() >= whole.hashes.size();
 }
 
-// True where all ranks give their models the same bytes: then they are not data parallel.
-bool read_same_samples(const Trace& trace, std::int32_t iteration) {
-  const auto first = given_to_model(trace.ranks.front(), iteration);
-  return !first.empty() && std::all_of(trace.ranks.begin(), trace.ranks.end(),
-                                       [&](const RankTrace& rank) { return given_to_model(rank, iteration) == first; });
-}
-
 bool has_loss(const RankTrace& rank, std::int32_t iteration) {
   return std::any_of(rank.entries.begin(), rank.entries.end(), [&](const Entry& entry) {
     return entry.id.kind == Kind::kScalar && entry.id.iteration == iteration;
@@ -163,12 +157,31 @@ std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
   return is_divided ? fmt::format("dp={}", candidate.world_size) : "";
 }
 
-std::string likely_axes(const Trace& trace) {
+std::string axes_to_propose(const Trace& trace) {
+  const std::size_t ranks = trace.ranks.size();
+  const std::string all_apart = fmt::format("dp={}", trace.world_size);
   const auto iteration = first_iteration(trace);
-  std::string_view axis = "dp";
-  if (iteration && read_same_samples(trace, *iteration)) axis = "tp";
-  if (iteration && are_stages(trace, *iteration)) axis = "pp";
-  return fmt::format("{}={}", axis, trace.world_size);
+  if (!iteration || std::ssize(trace.ranks) != trace.world_size) return all_apart;
+  if (are_stages(trace, *iteration)) return fmt::format("pp={}", ranks);
+  std::vector<Given> given;
+  for (const RankTrace& rank : trace.ranks) given.push_back(given_to_model(rank, *iteration));
+  if (given.front().empty()) return all_apart;
+  const auto share = static_cast<std::size_t>(std::count(given.begin(), given.end(), given.front()));
+  if (share == ranks) return fmt::format("tp={}", ranks);
+  if (share <= 1 || ranks % share != 0) return all_apart;
+  // True where exactly the ranks of one number, by `part`, read the same.
+  const auto are_parts = [&](const auto& part) {
+    for (std::size_t a = 0; a < ranks; ++a) {
+      for (std::size_t b = 0; b < a; ++b) {
+        if ((given[a] == given[b]) != (part(a) == part(b))) return false;
+      }
+    }
+    return true;
+  };
+  const std::size_t parts = ranks / share;
+  if (are_parts([&](std::size_t rank) { return rank / share; })) return fmt::format("tp={},dp={}", share, parts);
+  if (are_parts([&](std::size_t rank) { return rank % parts; })) return fmt::format("dp={},tp={}", parts, share);
+  return all_apart;
 }
 
 }  // namespace ttrace

@@ -13,8 +13,10 @@ namespace ttrace {
 // of the reference's rows must be there, bit for bit: a rank with wrong samples shows in the comparison, not here.
 std::string data_parallel_axes(const Trace& reference, const Trace& candidate);
 
-// Returns the axes to propose for a trace, by its first iteration: "pp=2" where the ranks hold parameters of their own and
-// one rank alone has a loss, "tp=2" where all give their models the same bytes, else "dp=2".
-std::string likely_axes(const Trace& trace);
+// Returns the axes to propose for a run of several ranks that nobody arranges, by its first iteration: "pp=4" where the
+// ranks hold parameters of their own and one rank alone has a loss; else by which of them give their models the same
+// bytes: "tp=4" where all do, "tp=2,dp=2" where pairs do, next to each other, "dp=2,tp=2" where those apart do, else
+// "dp=4". Ranks with the same samples may be arranged otherwise, as by experts: that is for people to say.
+std::string axes_to_propose(const Trace& trace);
 
 }  // namespace ttrace

@@ -11,12 +11,12 @@
 namespace ttrace {
 namespace {
 
-std::string missing_axes(const Trace& trace) {
-  const std::string axes = likely_axes(trace);
-  return fmt::format(
-      "{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes {}, or "
-      "`parallelism: {{axes: {}}}` in the annotations",
-      trace.directory.string(), trace.world_size, axes, axes);
+MissingAxes missing_axes(const Trace& trace) {
+  const std::string axes = axes_to_propose(trace);
+  return {fmt::format("{}: nothing says how its {} ranks are arranged; expected --axes, as in --axes {}, or "
+                      "`parallelism: {{axes: {}}}` in the annotations",
+                      trace.directory.string(), trace.world_size, axes, axes),
+          axes};
 }
 
 // Each axis of the trace is one of the mesh, on which each rank has the coordinate that it recorded. Axes of one rank
@@ -50,7 +50,7 @@ void settle_axes(Trace& trace, const Annotations& annotations, AxesOf whose) {
   if (trace.world_size == 1) return;
   const bool knows = !trace.mesh.axes.empty();
   if (!annotations.axes) {
-    if (!knows) throw InputError(missing_axes(trace));
+    if (!knows) throw missing_axes(trace);
     return;
   }
   if (knows && whose == AxesOf::kAnother) return;

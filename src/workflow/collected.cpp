@@ -256,7 +256,7 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
     try {
       const Trace trace = read_trace_as_it_is(path);
       collected.add(trace);
-      if (trace.world_size > 1 && trace.mesh.axes.empty()) axes = likely_axes(trace);
+      if (trace.world_size > 1 && trace.mesh.axes.empty()) axes = axes_to_propose(trace);
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
     } catch (const InputError& error) {
       // A check that follows may have removed it.

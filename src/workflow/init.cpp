@@ -35,6 +35,8 @@ constexpr std::array kLaunchers = {
     Launcher{"accelerate.commands.launch", {"--num_processes", "--num-processes", ""}},
     Launcher{"deepspeed", {"--num_gpus", "--num_accelerators", ""}},
     Launcher{"mpirun", {"-np", "-n", "--np"}},
+    Launcher{"mpiexec", {"-np", "-n", "--np"}},
+    Launcher{"srun", {"-n", "--ntasks", ""}},
 };
 
 // Names of options that say how large an axis is, without dashes, underscores and the sections before them:
@@ -104,6 +106,18 @@ void each_value(const std::vector<std::string>& words, std::size_t begin, std::s
   }
 }
 
+// Returns `words` with a number that sticks to an option of one letter as a word of its own: `srun -n4`.
+std::vector<std::string> with_numbers_apart(const std::vector<std::string>& words, std::size_t end) {
+  std::vector<std::string> apart;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool sticks = i < end && word.size() > 2 && word[0] == '-' && word[1] == 'n' && integer_of(word.substr(2));
+    if (sticks) apart.push_back(word.substr(0, 2));
+    apart.push_back(sticks ? word.substr(2) : word);
+  }
+  return apart;
+}
+
 std::vector<std::string> frameworks_in(const fs::path& script) {
   constexpr std::size_t kMostLines = 20'000;
   std::ifstream file(script);
@@ -153,11 +167,11 @@ std::string inputs_line(const TrainingCommand& command, bool is_in_git) {
   return fmt::format("inputs: [{}]    # what it is made of: add what it reads or imports beside\n", list);
 }
 
-// Returns the name without dashes, underscores and what stands before its last dot.
+// Returns the name without dashes, underscores, the `+` of hydra and what stands before its last dot.
 std::string plain_name(std::string_view option) {
   std::string name;
   for (const char c : option.substr(option.rfind('.') + 1)) {
-    if (c != '-' && c != '_') name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c != '-' && c != '_' && c != '+') name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return name;
 }
@@ -171,13 +185,29 @@ std::string_view axis_of(std::string_view option) {
   return {};
 }
 
+// Returns the lines of a configuration that say a size larger than 1, as `conf/small.yaml:3: tp: 2`.
+std::vector<std::string> sizes_in(const std::string& file) {
+  constexpr std::size_t kMostLines = 20'000, kMostCharacters = 200;
+  static const std::regex kSetting(R"re(^\s*["']?([A-Za-z_][\w-]*)["']?\s*[:=]\s*(\d{1,9})\s*,?\s*(?:#.*)?$)re");
+  std::vector<std::string> found;
+  std::ifstream text(file);
+  std::string line;
+  for (std::size_t number = 1; number <= kMostLines && std::getline(text, line); ++number) {
+    std::smatch match;
+    if (line.size() > kMostCharacters || !std::regex_match(line, match, kSetting)) continue;
+    if (axis_of(match[1].str()).empty() || integer_of(match[2].str()).value_or(0) <= 1) continue;
+    found.push_back(fmt::format("{}:{}: {}: {}", file, number, match[1].str(), match[2].str()));
+  }
+  return found;
+}
+
 // Sets the sizes that follow `at` to 1 in `on_one`, and keeps them.
-void take_out_sizes(std::size_t at, TrainingCommand& command) {
+void take_out_sizes(const std::vector<std::string>& words, std::size_t at, TrainingCommand& command) {
   std::map<std::string_view, std::int64_t> found;
   each_value(
-      command.words, at, command.words.size(), [](std::string_view option) { return !axis_of(option).empty(); },
+      words, at, words.size(), [](std::string_view option) { return !axis_of(option).empty(); },
       [&](std::string_view option, std::size_t i, const std::string& before) {
-        const auto size = integer_of(command.words[i].substr(before.size()));
+        const auto size = integer_of(words[i].substr(before.size()));
         if (!size || *size <= 1) return;
         command.on_one[i] = before + "1";
         found.try_emplace(axis_of(option), 1).first->second *= *size;
@@ -250,18 +280,31 @@ std::vector<std::string> files_among(const std::vector<std::string>& words, std:
 
 }  // namespace
 
-TrainingCommand look_at(const std::vector<std::string>& words) {
+TrainingCommand look_at(const std::vector<std::string>& given) {
   TrainingCommand command;
-  command.words = command.on_one = words;
   const auto is_script = [](const std::string& word) { return word.ends_with(".py"); };
-  auto at = static_cast<std::size_t>(std::find_if(words.begin(), words.end(), is_script) - words.begin());
+  const auto place_of_script = [&](const std::vector<std::string>& words) {
+    return static_cast<std::size_t>(std::find_if(words.begin(), words.end(), is_script) - words.begin());
+  };
+  command.words = given;
+  std::vector<std::string> words = given;
+  if (const Launcher* launcher = launcher_of(given, place_of_script(given));
+      launcher && contains(launcher->ranks, "-n")) {
+    words = with_numbers_apart(given, place_of_script(given));
+  }
+  command.on_one = words;
+  std::size_t at = place_of_script(words);
   if (at < words.size()) {
     command.script = words[at];
   } else {
     at = find_module_to_run(words, command.script);
   }
   if (!command.script.empty()) command.frameworks = frameworks_in(command.script);
-  if (fs::is_regular_file(command.script)) command.inputs = program_inputs(command.script, files_among(words, at));
+  const std::vector<std::string> files = files_among(words, at);
+  if (fs::is_regular_file(command.script)) command.inputs = program_inputs(command.script, files);
+  for (const std::string& file : files) {
+    for (std::string& size : sizes_in(file)) command.sizes_in_files.push_back(std::move(size));
+  }
   if (const Launcher* launcher = launcher_of(words, at)) {
     const auto is_ranks = [&](std::string_view option) { return contains(launcher->ranks, option); };
     each_value(words, 0, at, is_ranks, [&](std::string_view /*option*/, std::size_t i, const std::string& before) {
@@ -271,7 +314,7 @@ TrainingCommand look_at(const std::vector<std::string>& words) {
       command.on_one[i] = before + "1";
     });
   }
-  if (at < words.size()) take_out_sizes(at + 1, command);
+  if (at < words.size()) take_out_sizes(words, at + 1, command);
   std::erase_if(command.on_one, [](const std::string& word) { return contains(kFlags, word); });
   return command;
 }
@@ -284,6 +327,9 @@ std::string run_file_for(const TrainingCommand& command, bool is_in_git) {
                         "# arguments what else makes it parallel, and give it the whole batch.\n"
                       : " Say here how to run what the candidate must equal:\n"
                         "# an eager, unfused or older program, which computes the same in theory.\n";
+  for (const std::string& size : command.sizes_in_files) {
+    text += fmt::format("# {}: give the command below a copy of the file that says 1 there.\n", size);
+  }
   text += fmt::format("reference:\n  command: {}\n", yaml_word(shell_line(command.on_one)));
   const std::string inputs = inputs_line(command, is_in_git);
   if (!inputs.empty()) text += "  " + inputs;

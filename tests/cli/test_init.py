@@ -49,6 +49,15 @@ def written(ttrace, *command):
             "pretrain_gpt-2-ranks",
         ),
         ("python train.py -n 4", "python train.py -n 4", "train"),
+        ("python train.py -n4", "python train.py -n4", "train"),
+        ("srun -n4 python train.py -n4 --tp 2", "srun -n 1 python train.py -n4 --tp 1", "train-4-ranks"),
+        ("srun --ntasks=8 python train.py", "srun --ntasks=1 python train.py", "train-8-ranks"),
+        ("mpiexec -n 2 python train.py", "mpiexec -n 1 python train.py", "train-2-ranks"),
+        (
+            "torchrun --nproc-per-node 2 train.py +model.tp=2 ++lr=2",
+            "torchrun --nproc-per-node 1 train.py +model.tp=1 ++lr=2",
+            "train-2-ranks",
+        ),
         ("./start {config}", "./start {config}", "candidate"),
     ],
 )
@@ -81,6 +90,21 @@ def test_an_axis_that_the_arguments_say_is_the_candidates(ttrace, command, axes)
 def test_where_the_arguments_leave_the_order_open_the_line_to_write_is_a_comment(ttrace):
     ttrace("init", "--", *["torchrun", "--nproc-per-node", "8", "t.py", "--pp", "2", "--tp", "2"], code=0)
     assert "    # axes: tp=2,dp=2,pp=2\n" in (ttrace.directory / "ttrace.yaml").read_text()
+
+
+def test_init_says_which_of_its_lines_are_to_be_decided(ttrace):
+    (ttrace.directory / "t.py").write_text("import sys\n")
+    (ttrace.directory / "conf").mkdir()
+    (ttrace.directory / "conf" / "s.yaml").write_text("model:\n  layers: 2\n  tp: 2  # ranks\n  pp_size: 1\n")
+    command = ["torchrun", "--nproc-per-node", "4", "t.py", "--config", "conf/s.yaml"]
+    stdout, _ = ttrace("init", "--", *command, code=0)
+    lines = (ttrace.directory / "ttrace.yaml").read_text().splitlines()
+    _, size, axes = stdout.splitlines()
+    assert size.endswith(": conf/s.yaml:3: tp: 2: give the reference a copy of that file that says 1 there")
+    assert lines[int(size.split(":")[1]) - 1].startswith("  command: ")
+    assert axes.endswith(": take the # away where the ranks are arranged so; else say how they are")
+    assert lines[int(axes.split(":")[1]) - 1].startswith("    # axes: ")
+    assert "# conf/s.yaml:3: tp: 2: give the command below a copy of the file that says 1 there." in lines
 
 
 def test_what_frameworks_say_themselves_is_not_said_for_them(ttrace):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -149,6 +150,27 @@ def test_the_command_of_the_buildkite_step(checkout, job, tmp_path):
     assert annotation.startswith("annotate --context ttrace --style success\n### ttrace: same\n")
     for kept in step["artifact_paths"]:
         assert (checkout.directory / kept).exists(), kept
+
+
+def test_the_shell_step_of_the_jenkins_pipeline(checkout, job, tmp_path):
+    pipeline = (EXAMPLES / "Jenkinsfile").read_text()
+    (script,) = re.findall(r"sh '''(.*?)'''", pipeline, re.DOTALL)
+    assert "\\" not in script  # Groovy takes some of them away
+    settings = dict(re.findall(r"^    ([A-Z_]+) = '(.*)'$", pipeline, re.MULTILINE))
+    assert {"TTRACE_WHEEL", "TTRACE_FILE"} <= settings.keys()
+    variables = {**settings, **job, "TTRACE_FILE": "tools/ci/ttrace.yaml", "TTRACE_WHEEL": job["WHEEL"]}
+    variables |= {"JOB_NAME": "fork/main", "EXECUTOR_NUMBER": "0", "HOME": str(tmp_path)}
+    kept = tmp_path / ".cache" / "ttrace" / "fork" / "main"
+    kept.mkdir(parents=True)
+    (kept / "0").symlink_to(checkout.directory / ".ttrace")  # of the builds before
+    step = tmp_path / "step"  # the service writes it to a file and runs that, since it names its interpreter
+    step.write_text(script)
+    step.chmod(0o755)
+    result = checkout(step, **variables)
+    assert result.stdout.splitlines()[-1] == "2 candidates compute what the reference computes."
+    (artifacts,) = re.findall(r"artifacts: '(.*?)'", pipeline)
+    for name in ["ttrace.xml", *artifacts.split(", ")]:
+        assert (checkout.directory / name).exists(), name
 
 
 SRUN = """\

@@ -1,6 +1,10 @@
 // What differs and may be right all the same is a question, and what no other placement explains is wrong.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <optional>
+
+#include "diagnose/loss_scales.h"
 #include "diagnose/root_causes.h"
 #include "support/aligned.h"
 
@@ -172,4 +176,42 @@ TEST_CASE("it is none where a gradient is not that multiple, where it is no whol
     CHECK(report.verdict() == RunVerdict::kDifferent);
     CHECK(report.explanation.questions.empty());
   }
+}
+
+namespace {
+
+// A run whose loss and gradients are multiplied, which the step of `right.weight` undoes; the steps of two further
+// parameters are multiplied by `wrong`.
+Trace undone_trace(const std::string& mesh, std::int32_t ranks, float scale, float undone, float wrong) {
+  Trace trace = scaled_trace(mesh, ranks, scale, scale, scale);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+    add_tensor(trace, rank, tensor_id(Kind::kParamGrad, "right.weight", 0), {2}, {3 * scale, 7 * scale});
+    add_tensor(trace, rank, tensor_id(Kind::kMainGrad, "right.weight"), {2}, {3 * undone, 7 * undone});
+    for (const char* name : {"one.weight", "two.weight"}) {
+      add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name), {2}, {3 * wrong, 7});
+    }
+    trace.ranks[rank].entries.erase(std::ranges::find(trace.ranks[rank].entries, kWeightGradient, &Entry::id));
+  }
+  return trace;
+}
+
+std::optional<PossibleLossScale> possible_scale(const Trace& one, const Trace& two) {
+  const Alignment reference = align(one, {}, {});
+  const Alignment candidate = align(two, {}, layout_of(reference));
+  return possible_loss_scale(explained(one, two), {reference, candidate, two.mesh, {}});
+}
+
+}  // namespace
+
+TEST_CASE("a scale that a step undoes may explain all, also where another error spoils most steps") {
+  const Trace one = undone_trace("", 1, 1, 1, 1);
+  const auto undone = possible_scale(one, undone_trace("tp=2", 2, 2, 1, 5));
+  const auto left = possible_scale(one, undone_trace("tp=2", 2, 2, 2, 5));
+  REQUIRE((undone && left));
+  CHECK(undone->factor == "tp");
+  CHECK(undone->may_explain_all);
+  CHECK(left->factor == "tp");
+  CHECK_FALSE(left->may_explain_all);                          // nobody undoes it
+  CHECK(!possible_scale(one, undone_trace("tp=2", 2, 3, 1, 5)));  // no axis has this size
+  CHECK(!possible_scale(one, undone_trace("tp=2", 2, 1, 1, 5)));  // there is none
 }

@@ -72,13 +72,31 @@ TEST_CASE("the axes to type are those that the ranks' parameters, losses and inp
       add_tensor(trace, rank, given, {1}, {rank == 0 ? 1 : of_second});
       if (all_have_losses || rank == 1) add_tensor(trace, rank, loss, {}, {1});
     }
-    return likely_axes(trace);
+    return axes_to_propose(trace);
   };
   CHECK(proposed(false, true, 2) == "dp=2");
   CHECK(proposed(false, true, 1) == "tp=2");
   CHECK(proposed(true, false, 2) == "pp=2");
   CHECK(proposed(true, true, 2) == "dp=2");
   CHECK(proposed(false, false, 2) == "dp=2");
+}
+
+TEST_CASE("the axes that are proposed follow from which ranks read the same samples") {
+  const auto proposed = [](const std::vector<float>& samples) {
+    Trace trace = four_ranks("");
+    for (std::size_t rank = 0; rank < samples.size(); ++rank) {
+      add_tensor(trace, rank, tensor_id(Kind::kInput, "(model)", 0), {2}, {samples[rank], 1});
+    }
+    return axes_to_propose(trace);
+  };
+  CHECK(proposed({5, 5, 6, 6}) == "tp=2,dp=2");
+  CHECK(proposed({5, 6, 5, 6}) == "dp=2,tp=2");
+  CHECK(proposed({5, 5, 5, 5}) == "tp=4");
+  CHECK(proposed({5, 6, 7, 8}) == "dp=4");
+  CHECK(proposed({5, 6, 6, 5}) == "dp=4");  // no order of two axes
+  CHECK(proposed({5, 5, 6, 7}) == "dp=4");
+  CHECK(proposed({5, 5, 5, 6}) == "dp=4");
+  CHECK(proposed({}) == "dp=4");
 }
 
 TEST_CASE("axes that are said may add to those of the trace, but not contradict them") {

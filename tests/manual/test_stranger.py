@@ -1,0 +1,40 @@
+"""Follows the page of the first bad commit to the letter, in a repository that knows nothing of ttrace."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import stranger
+import yaml
+from pages import MANUAL, ROOT, follow
+
+
+def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_request(tmp_path):
+    repository = tmp_path / "letters"
+    stranger.make(repository)
+    follow(MANUAL / "first-bad-commit.md", repository, {"OMP_NUM_THREADS": "1"}, timeout=900)
+
+    # The action's step on a commit that bisecting has looked at: what that left is used again.
+    git = ["git", "-C", repository]
+    subprocess.run([*git, "checkout", "-q", ":/One all-reduce"], check=True)
+    action = yaml.safe_load((ROOT / "tools" / "ci" / "action" / "action.yml").read_text())
+    (check,) = (step["run"] for step in action["runs"]["steps"] if step.get("id") == "check")
+    output, summary = tmp_path / "output", tmp_path / "summary.md"
+    folders = [str(pathlib.Path(os.environ["TTRACE_PROGRAM"]).parent), str(pathlib.Path(sys.executable).parent)]
+    variables = {
+        "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
+        "OMP_NUM_THREADS": "1",
+        "FILE": "ttrace.yaml",
+        "REFRESH": "",
+        "GITHUB_OUTPUT": str(output),
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+    script = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", check]
+    ran = subprocess.run(script, cwd=repository, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert output.read_text() == "verdict=different\n"
+    assert any(line.startswith("::error file=letters/model.py,line=25") for line in ran.stdout.splitlines()), ran.stdout
+    (report,) = json.loads((repository / "ttrace.json").read_text())["candidates"]
+    assert report["verdict"] == "different"
