@@ -211,7 +211,7 @@ TEST_CASE("a scale that a step undoes may explain all, also where another error 
   CHECK(undone->factor == "tp");
   CHECK(undone->may_explain_all);
   CHECK(left->factor == "tp");
-  CHECK_FALSE(left->may_explain_all);                          // nobody undoes it
+  CHECK_FALSE(left->may_explain_all);                             // nobody undoes it
   CHECK(!possible_scale(one, undone_trace("tp=2", 2, 3, 1, 5)));  // no axis has this size
   CHECK(!possible_scale(one, undone_trace("tp=2", 2, 1, 1, 5)));  // there is none
 }
