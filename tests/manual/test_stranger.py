@@ -35,6 +35,6 @@ def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_re
     ran = subprocess.run(script, cwd=repository, env={**os.environ, **variables}, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert output.read_text() == "verdict=different\n"
-    assert any(line.startswith("::error file=letters/model.py,line=25") for line in ran.stdout.splitlines()), ran.stdout
+    assert any(line.startswith("::error file=letters/parallel.py,line=48") for line in ran.stdout.splitlines()), ran.stdout
     (report,) = json.loads((repository / "ttrace.json").read_text())["candidates"]
     assert report["verdict"] == "different"
