@@ -144,7 +144,9 @@ std::optional<Step> lacks_measurement(const Report& report, const Situation& sit
   const bool by_noise = std::any_of(unproved.begin(), unproved.end(), [&](Kind kind) {
     return report.proof.by_kind->at(kind).others.contains(std::string(name_of(Reason::kNoise)));
   });
-  if (!by_noise && report.proof.unproved_steps.empty()) return std::nullopt;
+  const bool is_near = std::any_of(report.findings.begin(), report.findings.end(),
+                                   [](const Finding& finding) { return finding.reason == Reason::kNearUnmeasured; });
+  if (!by_noise && !is_near && report.proof.unproved_steps.empty()) return std::nullopt;
   return Step{std::nullopt, fmt::format("{} -- {}", estimate_command(report), shell_words(command))};
 }
 

@@ -69,6 +69,9 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
      "rank for itself"},
     {Reason::kUnknownLossScale, "unknown-loss-scale",
      "untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right"},
+    {Reason::kNearUnmeasured, "near-unmeasured",
+     "untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing explains "
+     "the error"},
     {Reason::kOwnStatistics, "own-statistics",
      "untrusted: running statistics that each rank takes of its own samples, by the class of the module"},
 });
@@ -139,7 +142,7 @@ bool is_wrong(const Finding& finding) {
 
 bool is_in_question(const Finding& finding) {
   return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
-         finding.reason == Reason::kUnknownLossScale;
+         finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured;
 }
 
 bool is_of_step(const Finding& finding) {

@@ -61,6 +61,7 @@ enum class Reason : std::uint8_t {
   kGuessedPlacement,
   kOwnNumbers,
   kUnknownLossScale,
+  kNearUnmeasured,
   kOwnStatistics,
 };
 std::string_view name_of(Reason reason);

@@ -116,11 +116,20 @@ const Finding* scaled_in_question(const Report& report) {
   return found == report.findings.end() ? nullptr : &*found;
 }
 
+// True where it was recorded what the model's parameters are stepped with.
+bool are_steps_seen(const Report& report) { return report.totals.steps && report.totals.steps->parameters > 0; }
+
+// True where a step takes a gradient that is this multiple: a scale that nobody undoes is an error.
+bool steps_take(const Report& report, double factor) {
+  return are_steps_seen(report) && std::ranges::any_of(report.findings, [&](const Finding& finding) {
+           return finding.id.kind == Kind::kMainGrad && multiple_of(finding) == factor;
+         });
+}
+
 // True where more gradients that steps take are right than wrong; of steps with other tensors than the model's, more
-// parameters that they made. A scale that nobody undoes is an error.
+// parameters that they made.
 bool steps_mostly_right(const Report& report) {
-  const bool is_seen = report.totals.steps && report.totals.steps->parameters > 0;
-  const Kind kind = is_seen ? Kind::kMainGrad : Kind::kParamAfter;
+  const Kind kind = are_steps_seen(report) ? Kind::kMainGrad : Kind::kParamAfter;
   const auto is_of_kind = [kind](const Finding& finding) { return finding.id.kind == kind; };
   return std::ranges::count_if(report.passed, is_of_kind) > std::ranges::count_if(report.findings, is_of_kind);
 }
@@ -156,7 +165,9 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double factor = recorded_factor_of(*scaled, evidence);
   const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
   if (!word) return std::nullopt;
-  return PossibleLossScale{*word, steps_mostly_right(report) || steps_undo(report, multiple_of(*scaled))};
+  const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple_of(*scaled));
+  if (!is_undone && steps_take(report, multiple_of(*scaled))) return std::nullopt;
+  return PossibleLossScale{*word, is_undone};
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {

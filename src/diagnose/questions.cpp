@@ -9,10 +9,12 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "align/recorded_bits.h"
 #include "base/describe.h"
+#include "base/estimator.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/loss_scales.h"
@@ -124,6 +126,25 @@ class Questions {
     }
   }
 
+  // Where tolerances that were not measured are exceeded by little, and by nothing else: rounding may do more than the
+  // closed form says.
+  void mark_near_unmeasured() {
+    if (!report_.proof.unmeasured) return;
+    const std::vector<RootCause>& roots = report_.explanation.roots;
+    const auto is_explained = [](const RootCause& root) { return root.diagnosis.has_value(); };
+    if (std::any_of(roots.begin(), roots.end(), is_explained)) return;
+    std::vector<std::optional<Reason>> marked = reasons_;
+    for (std::size_t i = 0; i < marked.size(); ++i) {
+      const Finding& finding = report_.findings[i];
+      if (marked[i] || !is_wrong(finding)) continue;
+      const std::optional<double> ratio = ratio_of(finding);
+      const bool is_near = finding.reason == Reason::kExceedsTolerance && ratio && *ratio <= kDefaultMargin;
+      if (!is_near) return;
+      marked[i] = Reason::kNearUnmeasured;
+    }
+    reasons_ = std::move(marked);
+  }
+
   // True where something wrong that is no buffer follows from the buffer: a module was given it, or the module that keeps
   // it, or one inside, computes. Of what the whole model keeps all would follow, which says nothing.
   bool explains_others(std::size_t buffer) const {
@@ -143,7 +164,8 @@ class Questions {
     if (std::none_of(reasons_.begin(), reasons_.end(), [](const auto& reason) { return reason.has_value(); })) {
       return false;
     }
-    for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale}) {
+    for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale,
+                                Reason::kNearUnmeasured}) {
       const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
       if (tensors == 0) continue;
       const std::size_t finding = first_of(reason);
@@ -264,6 +286,12 @@ class Questions {
           "line of the annotations says so: {}",
           to_string(finding.id), whole_factor_of(finding), loss_scale_line(finding, evidence_));
     }
+    if (reason == Reason::kNearUnmeasured) {
+      return fmt::format(
+          "{}. Nobody measured what is allowed, it is exceeded by no more than {} times anywhere, and nothing explains "
+          "the error: expected measured tolerances (`ttrace estimate-tolerance`)",
+          finding.message, kDefaultMargin);
+    }
     if (finding.verdict == Verdict::kMissing) {
       return fmt::format(
           "{}. Each rank has its own samples under these numbers, and nothing tells which of the reference's they are. "
@@ -300,6 +328,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
   questions.mark_loss_scales();
   questions.mark_guesses();
   questions.mark_buffers();
+  questions.mark_near_unmeasured();
   if (!questions.ask()) return false;
   recount(report);
   return true;

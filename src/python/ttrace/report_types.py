@@ -88,6 +88,9 @@ Reason = Literal[
     "own-numbers",
     # untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right
     "unknown-loss-scale",
+    # untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing
+    # explains the error
+    "near-unmeasured",
     # untrusted: running statistics that each rank takes of its own samples, by the class of the module
     "own-statistics",
 ]

@@ -248,7 +248,7 @@ def unwrapped(root: torch.nn.Module) -> torch.nn.Module:
 
 def _wrapped_child(module: torch.nn.Module) -> torch.nn.Module | None:
     """What it holds beside is part of that. None where it is no wrapper."""
-    children = module._modules
+    children = dict(module._modules.items())  # TorchScript's has no method but this
     wrapped = next((children[name] for name in _OUTER_WRAPPED if children.get(name) is not None), None)
     if wrapped is None or any(parameter is not None for parameter in module._parameters.values()):
         return None

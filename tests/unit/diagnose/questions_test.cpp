@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "diagnose/loss_scales.h"
+#include "diagnose/questions.h"
 #include "diagnose/root_causes.h"
+#include "judge/judge.h"
 #include "support/aligned.h"
 
 using namespace ttrace;
@@ -214,4 +216,52 @@ TEST_CASE("a scale that a step undoes may explain all, also where another error 
   CHECK_FALSE(left->may_explain_all);                             // nobody undoes it
   CHECK(!possible_scale(one, undone_trace("tp=2", 2, 3, 1, 5)));  // no axis has this size
   CHECK(!possible_scale(one, undone_trace("tp=2", 2, 1, 1, 5)));  // there is none
+}
+
+namespace {
+
+// A report of outputs that exceed what is allowed by these ratios.
+Report exceeding(const std::vector<double>& ratios, bool is_measured) {
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < ratios.size(); ++i) {
+    Finding& finding = findings.emplace_back();
+    finding.id = tensor_id(Kind::kOutput, std::to_string(i), 0);
+    finding.verdict = Verdict::kFail;
+    finding.reason = Reason::kExceedsTolerance;
+    finding.allowed = 0.5;
+    Difference& difference = finding.difference.emplace();
+    difference.reference_square = difference.candidate_square = 1;
+    difference.difference_square = 0.25 * ratios[i] * ratios[i];
+  }
+  Report report;
+  if (!is_measured) report.proof.unmeasured = "the default";
+  summarize_findings(std::move(findings), report);
+  return report;
+}
+
+bool asks_for_measurement(Report& report) {
+  const std::vector<std::optional<std::size_t>> follows_from(report.findings.size());
+  const Alignment none;
+  set_questions_aside(report, follows_from, {none, none, {}, {}});
+  return std::ranges::all_of(report.findings,
+                             [](const Finding& finding) { return finding.reason == Reason::kNearUnmeasured; });
+}
+
+}  // namespace
+
+TEST_CASE("what exceeds tolerances that nobody measured by little is a question where nothing explains it") {
+  Report report = exceeding({1.1, 2.9}, false);
+  CHECK(asks_for_measurement(report));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(report.explanation.questions[0].tensors == 2);
+  CHECK(has(report.explanation.questions[0].sentence, "exceeded by no more than 3 times"));
+  Report far = exceeding({1.1, 3.1}, false), measured = exceeding({1.1}, true), known = exceeding({1.1}, false);
+  RootCause root;
+  root.diagnosis = Cause::kUniformFactor;
+  known.explanation.roots = {root};
+  for (Report* wrong : {&far, &measured, &known}) {
+    CHECK_FALSE(asks_for_measurement(*wrong));
+    CHECK(wrong->verdict() == RunVerdict::kDifferent);
+  }
 }
