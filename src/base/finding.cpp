@@ -70,8 +70,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kUnknownLossScale, "unknown-loss-scale",
      "untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right"},
     {Reason::kNearUnmeasured, "near-unmeasured",
-     "untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing explains "
-     "the error"},
+     "untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing "
+     "explains the error"},
     {Reason::kOwnStatistics, "own-statistics",
      "untrusted: running statistics that each rank takes of its own samples, by the class of the module"},
 });

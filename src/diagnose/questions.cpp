@@ -164,8 +164,8 @@ class Questions {
     if (std::none_of(reasons_.begin(), reasons_.end(), [](const auto& reason) { return reason.has_value(); })) {
       return false;
     }
-    for (const Reason reason : {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale,
-                                Reason::kNearUnmeasured}) {
+    for (const Reason reason :
+         {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
       const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
       if (tensors == 0) continue;
       const std::size_t finding = first_of(reason);

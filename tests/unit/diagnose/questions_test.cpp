@@ -1,11 +1,12 @@
 // What differs and may be right all the same is a question, and what no other placement explains is wrong.
+#include "diagnose/questions.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "diagnose/loss_scales.h"
-#include "diagnose/questions.h"
 #include "diagnose/root_causes.h"
 #include "judge/judge.h"
 #include "support/aligned.h"
