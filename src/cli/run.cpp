@@ -159,9 +159,8 @@ CandidateReport collect_and_check(const RunContext& context, const Job& job, Pag
     result.report = check_candidate(context, job, page);
   } catch (const MissingAxes& error) {
     result.problem = fmt::format(
-        "nothing says how its ranks are arranged; expected `axes` beside the command on line {} of {}, as in `axes: "
-        "{}`, "
-        "by the samples that they read, or `parallelism: {{axes: {}}}` in the annotations",
+        "nothing says how its ranks are arranged; expected `axes` beside the command on line {} of {}, as in "
+        "`axes: {}`, by the samples that they read, or `parallelism: {{axes: {}}}` in the annotations",
         job.line, context.file.path, error.proposed(), error.proposed());
   } catch (const InputError& error) {
     result.problem = error.what();  // the other candidates are checked all the same
@@ -257,8 +256,7 @@ History history_of(const RunOptions& options) {
 constexpr int kSkipCommit = 125, kStopBisecting = 128;
 constexpr const char* kBisectAdvice =
     " (to bisect: --refresh makes it again at each commit; or give the reference `inputs`, the files that it alone is "
-    "made "
-    "of, make it on the good commit with `ttrace run --refresh`, and keep ttrace.yaml where no commit changes it: "
+    "made of, make it on the good commit with `ttrace run --refresh`, and keep ttrace.yaml where no commit changes it: "
     "`ttrace run ../ttrace.yaml --bisect`)";
 
 int run(const RunOptions& options) {

@@ -35,6 +35,7 @@ def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_re
     ran = subprocess.run(script, cwd=repository, env={**os.environ, **variables}, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert output.read_text() == "verdict=different\n"
-    assert any(line.startswith("::error file=letters/parallel.py,line=48") for line in ran.stdout.splitlines()), ran.stdout
+    errors = [line for line in ran.stdout.splitlines() if line.startswith("::error ")]
+    assert errors[0].startswith("::error file=letters/parallel.py,line=48,"), ran.stdout
     (report,) = json.loads((repository / "ttrace.json").read_text())["candidates"]
     assert report["verdict"] == "different"
