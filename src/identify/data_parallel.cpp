@@ -159,7 +159,7 @@ std::string data_parallel_axes(const Trace& reference, const Trace& candidate) {
 
 std::string axes_to_propose(const Trace& trace) {
   const std::size_t ranks = trace.ranks.size();
-  const std::string all_apart = fmt::format("dp={}", trace.world_size);
+  std::string all_apart = fmt::format("dp={}", trace.world_size);
   const auto iteration = first_iteration(trace);
   if (!iteration || std::ssize(trace.ranks) != trace.world_size) return all_apart;
   if (are_stages(trace, *iteration)) return fmt::format("pp={}", ranks);
