@@ -67,7 +67,8 @@ def follow(page, directory, environment, timeout, as_compared=str):
         )
         expected, printed = as_compared(step.output), as_compared(ran.stdout)
         matches = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
-        logs = "".join(f"\n{log.name}:\n{log.read_text()[-4000:]}" for log in sorted(pathlib.Path(directory).glob("*.log")))
+        paths = sorted(pathlib.Path(directory).glob("*.log"))
+        logs = "".join(f"\n{log.name}:\n{log.read_text()[-4000:]}" for log in paths)
         assert matches, f"$ {step.command}\n{ran.stdout}\nexpected:\n{step.output}{logs}"
 
 
