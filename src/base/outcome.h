@@ -195,8 +195,8 @@ struct ZeroGradients {
 struct Proof {
   std::optional<Proofs> by_kind;                // none: of a trace that was checked against itself
   std::optional<ZeroGradients> zero_gradients;  // none: of each family something is proved, or differs
-  // Families of parameters of whose steps nothing is proved: by tolerances that were not measured, or as the program
-  // steps with other tensors, and what those make of the parameters may differ by as much; names have '#' for numbers.
+  // Families of parameters of whose steps nothing is proved: by tolerances that were not measured, or as no optimizer
+  // of the program has them, and what steps them otherwise may differ by as much; names have '#' for numbers.
   std::vector<std::string> unproved_steps;
   // Lists optimizers that took no step in what was recorded, though others did. None: there are none.
   std::optional<std::string> unstepped;

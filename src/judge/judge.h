@@ -84,7 +84,7 @@ struct StepVerdicts {
   // Updates that follow no known rule in either run, or are changed by something else than the step in both, and that
   // no measured tolerance holds against the reference's.
   std::set<TensorId> unheld;
-  // Updates that the candidate does not have, as its parameters change by a step with other tensors than the model's:
+  // Updates that the candidate does not have, as its parameters change by a step that is no optimizer's of theirs:
   // the sum of the squares of what they have changed by since recording began.
   std::map<TensorId, double> elsewhere;
 };

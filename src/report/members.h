@@ -298,9 +298,8 @@ void describe(auto& object, const Report& report) {
              "parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none");
   object.has(
       "unproved_steps", if_some(report.proof.unproved_steps),
-      "parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as the program "
-      "steps with other tensors than the model's, and the parameters after it may differ by as much as they changed; "
-      "absent: none");
+      "parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as no optimizer "
+      "of the program has them, and the parameters after it may differ by as much as they changed; absent: none");
   object.has("unstepped", IfAny{report.proof.unstepped},
              "optimizers that took no step in what was recorded, though others did; absent: none");
   object.has("overrides", report.proof.overrides, "of the tolerance file");

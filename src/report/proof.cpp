@@ -83,8 +83,8 @@ std::string describe_lack_of_proof(const Report& report) {
   if (const auto& families = report.proof.unproved_steps; !families.empty() && kinds.empty()) {
     if (!report.proof.unmeasured) {
       return fmt::format(
-          "nothing is proved of the steps of {}: the program steps with other tensors than the model's, and the "
-          "parameters after it may differ by as much as the step changed them; expected a wider dtype, or steps that "
+          "nothing is proved of the steps of {}: no optimizer of the program has them, and the parameters after it may "
+          "differ by as much as the step changed them; expected a wider dtype, or steps that "
           "change them by more (--iterations, a higher learning rate)",
           comma_list(families));
     }

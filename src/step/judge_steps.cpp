@@ -112,30 +112,58 @@ double square_of_change(const Alignment& alignment, const TensorId& before, cons
   return compare(std::span(&pair, 1), options).at(0).difference_square;
 }
 
-// Returns the updates of parameters that are in no optimizer of the candidate's and change all the same, with the sum of
-// the squares of what they have changed by. Where some do, so may those that the reference's optimizers step and that
-// change in neither run, as a step that rounding swallows.
+bool is_stepped(const StatedSteps& stated, const StatedSteps::key_type& key) {
+  const auto found = stated.find(key);
+  return found != stated.end() && std::any_of(found->second.begin(), found->second.end(),
+                                              [](const StatedStep& one) { return !one.step->optimizer.empty(); });
+}
+
+// Returns the updates of parameters that no optimizer of the candidate's has and that change all the same, with the sum
+// of the squares of what they have changed by: by masters that the program keeps, or by updates that it writes itself.
+// Where some do, so may those that the reference's optimizers step and that change in neither run, as a step that
+// rounding swallows. Where neither run says of optimizers, a gradient tells what is trained.
 std::map<TensorId, double> find_steps_elsewhere(const AlignedTrace& reference, const AlignedTrace& candidate,
                                                 const StatedSteps& of_reference, const StatedSteps& of_candidate) {
+  std::map<std::string, TensorId> first;  // the parameters as they were when recording began, by name
+  std::set<StatedSteps::key_type> with_gradients;
+  for (const auto& [id, tensor] : candidate.alignment.tensors) {
+    const StatedSteps::key_type key(id.iteration, id.name);
+    if (id.kind == Kind::kParamGrad || id.kind == Kind::kMainGrad) with_gradients.insert(key);
+    if (id.kind != Kind::kParam) continue;
+    const auto [found, is_new] = first.emplace(id.name, id);
+    if (id.iteration < found->second.iteration) found->second = id;
+  }
   std::map<TensorId, double> changes;
-  std::map<std::string, TensorId> first;  // by name; the steps are in the order of iterations
   bool is_any_changed = false;
-  for (const auto& [key, steps] : of_candidate) {
-    const auto other = of_reference.find(key);
-    const LogicalTensor* update = find_update(reference, candidate, key.first, key.second);
-    if (other == of_reference.end() || update == nullptr) continue;
-    const bool is_reference_stepped = !other->second.front().step->optimizer.empty();
-    const bool is_unstepped = std::all_of(steps.begin(), steps.end(),
-                                          [](const StatedStep& stated) { return stated.step->optimizer.empty(); });
-    if (!is_unstepped) continue;
-    const TensorId& before = first.emplace(key.second, update->id.with_kind(Kind::kParam)).first->second;
-    const double change = square_of_change(candidate.alignment, before, update->id);
+  for (const auto& [id, tensor] : candidate.alignment.tensors) {
+    if (id.kind != Kind::kParamAfter || find_tensor(reference.alignment, id) == nullptr) continue;
+    const StatedSteps::key_type key(id.iteration, id.name);
+    const TensorId update = id.with_kind(Kind::kParamDelta);
+    const auto before = first.find(id.name);
+    if (before == first.end() || is_stepped(of_candidate, key)) continue;
+    const bool is_reference_stepped = is_stepped(of_reference, key);
+    const bool has_update = find_tensor(candidate.alignment, update) || find_tensor(reference.alignment, update);
+    const bool has_gradient_alone = with_gradients.contains(key) && !has_update && !is_reference_stepped;
+    if (!of_candidate.contains(key) && !has_gradient_alone) continue;
+    const double change = square_of_change(candidate.alignment, before->second, update);
     is_any_changed |= change > 0;
-    if (change > 0 || (is_reference_stepped && square_of_change(reference.alignment, before, update->id) == 0)) {
-      changes.emplace(update->id.with_kind(Kind::kParamDelta), change);
+    if (change > 0 || (is_reference_stepped && square_of_change(reference.alignment, before->second, update) == 0)) {
+      changes.emplace(update, change);
     }
   }
   return is_any_changed ? changes : std::map<TensorId, double>();
+}
+
+std::string describe_steps_elsewhere(const std::map<TensorId, double>& elsewhere, const Trace& candidate) {
+  std::set<std::string> names;
+  for (const auto& [update, change] : elsewhere) names.insert(update.name);
+  const bool are_stated = std::any_of(candidate.ranks.begin(), candidate.ranks.end(),
+                                      [](const RankTrace& rank) { return !rank.optimizer_steps.empty(); });
+  return fmt::format(
+      "candidate: {}, the first {}, changed, and in no optimizer: the program steps {}; the parameters "
+      "after it are compared",
+      count_of(names.size(), "parameter"), printable(elsewhere.begin()->first.name.get()),
+      are_stated ? "with other tensors than the model's" : "them by itself");
 }
 
 // Compares the options of all steps; returns the updates whose options are the reference's.
@@ -425,10 +453,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   judged.verdicts.are_stated = of_candidate.coverage.parameters > 0 || !judged.verdicts.elsewhere.empty();
   judged.verdicts.unheld = find_unheld(of_candidate, unknown, deviating, deviations);
   if (const auto& elsewhere = judged.verdicts.elsewhere; !elsewhere.empty()) {
-    judged.notes.push_back(
-        fmt::format("candidate: {}, the first {}, changed, and in no optimizer: the program steps with other tensors "
-                    "than the model's; the parameters after it are compared",
-                    count_of(elsewhere.size(), "parameter"), printable(elsewhere.begin()->first.name.get())));
+    judged.notes.push_back(describe_steps_elsewhere(elsewhere, *candidate.trace));
   }
   for (const auto& [check, words] :
        {std::pair(&std::as_const(of_candidate), ""), std::pair(&of_reference, "in the reference, ")}) {

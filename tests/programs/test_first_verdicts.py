@@ -368,6 +368,24 @@ def test_steps_with_other_tensors_prove_nothing_where_rounding_hides_them(first_
     assert "expected a wider dtype, or steps that change them by more" in verdict.text, verdict
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_updates_that_a_program_writes_itself_are_held_by_what_they_make(first_verdict, measured):
+    verdict = first_verdict("own_steps", measured=measured)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "in no optimizer: the program steps them by itself" in verdict.text, verdict
+    for mistake, first in (("rate", "0.weight param_after"), ("unreduced", "2.weight param_after")):
+        verdict = first_verdict("own_steps", mistake=mistake, measured=measured)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert verdict.first == first, verdict
+
+
+@pytest.mark.parametrize("mistake", ["", "rate"])
+def test_updates_that_a_program_writes_itself_prove_nothing_where_rounding_hides_them(first_verdict, mistake):
+    verdict = first_verdict("own_steps", "coarse", mistake=mistake, measured=True)
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    assert verdict.report["unproved_steps"] == ["#.bias", "#.weight"], verdict
+
+
 def test_weights_that_are_not_put_back_where_they_were_are_named(first_verdict):
     verdict = first_verdict("after_step", "sharpness", mistake="back")
     assert answers(verdict) == (DIFFERENT, "different"), verdict

@@ -344,9 +344,8 @@ export interface Report {
   proof: Record<string, Proof> | null; // by kind; null: `abft`
   // parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none
   zero_gradients?: ZeroGradients;
-  // parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as the program steps
-  // with other tensors than the model's, and the parameters after it may differ by as much as they changed; absent:
-  // none
+  // parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as no optimizer of
+  // the program has them, and the parameters after it may differ by as much as they changed; absent: none
   unproved_steps?: string[];
   unstepped?: string; // optimizers that took no step in what was recorded, though others did; absent: none
   overrides: Override[]; // of the tolerance file

@@ -373,9 +373,8 @@ class Report:
     without_counterpart: WithoutCounterpart | None = None  # absent: no correspondence file
     # parameters of which nothing but gradients of zero was compared, which proves nothing; absent: none
     zero_gradients: ZeroGradients | None = None
-    # parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as the program
-    # steps with other tensors than the model's, and the parameters after it may differ by as much as they changed;
-    # absent: none
+    # parameters of whose steps nothing is proved: by `-t default`, as no rule is known for them, or as no optimizer of
+    # the program has them, and the parameters after it may differ by as much as they changed; absent: none
     unproved_steps: tuple[str, ...] | None = None
     unstepped: str | None = None  # optimizers that took no step in what was recorded, though others did; absent: none
     # of a trace that holds less by design (`import --partial`): which, and what is not in it; absent: neither does

@@ -27,6 +27,38 @@ def own(batch: torch.Tensor) -> torch.Tensor:
     return batch.chunk(RANKS)[RANK]
 
 
+def summed(x: torch.Tensor) -> torch.Tensor:
+    if RANKS == 1:
+        return x
+    x = x.contiguous().clone()
+    dist.all_reduce(x)
+    return x
+
+
+class Copy(torch.autograd.Function):
+    """To all ranks: their gradients are summed."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return summed(gradient)
+
+
+class Sum(torch.autograd.Function):
+    """Of all ranks: each has the gradient of the sum."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return summed(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
 def scaled(loss: torch.Tensor) -> torch.Tensor:
     """The loss, which a mistake makes 1 % too large on one rank."""
     return loss * 1.01 if MISTAKE == "scale" and RANK == 1 else loss
