@@ -25,24 +25,28 @@ class OfNoModule:
         self._collector = collector
         self._found: dict[int, TrainedParameter] = {}  # by id of the tensor, which they keep alive
         self._masters = 0  # that were taken for some
-        self._begun: set[str] = set()  # recorded as they were before a step of `_iteration`
-        self._iteration = -1
+        self._iteration = -1  # which the following are of
+        self._of_models: set[int] = set()  # ids: to ask all adapters takes long
+        self._begun: set[str] = set()  # recorded as they were before a step
 
     def parameters(self) -> list[TrainedParameter]:
         return list(self._found.values())
 
     def look(self, stepping: torch.optim.Optimizer, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Before `stepping`, one of the program's `optimizers`, updates its parameters in a recorded iteration."""
+        if self._iteration != self._collector.clock.iteration:
+            self._iteration, self._of_models, self._begun = self._collector.clock.iteration, set(), set()
         ready = [each for each in _listed(stepping) if each.grad is not None]
-        if any(id(each) not in self._found for each in ready):
+        if any(id(each) not in self._found and id(each) not in self._of_models for each in ready):
             self._find(ready, optimizers)
         self._record_before([self._found[id(each)] for each in ready if id(each) in self._found])
 
     def _find(self, ready: list[torch.Tensor], optimizers: Iterable[torch.optim.Optimizer]) -> None:
         chunks = self._collector.clock.chunks.values()
         every = [trained for chunk in chunks for trained in trained_parameters(chunk)]
-        known = {id(tensor) for each in every for tensor in (each.share.stepped, each.share.held, each.share.master)}
-        ready = [each for each in ready if id(each) not in known | self._found.keys()]
+        shares = [each.share for each in every]
+        self._of_models = {id(tensor) for share in shares for tensor in (share.stepped, share.held, share.master)}
+        ready = [each for each in ready if id(each) not in self._of_models | self._found.keys()]
         if ready and _are_masters_kept(every, optimizers):
             self._masters = max(self._masters, len(ready))
             names = [f"{_NAME}.{number}" for number in range(self._masters)]
@@ -53,8 +57,6 @@ class OfNoModule:
             self._found[id(tensor)] = TrainedParameter(0, name, attributes_share(tensor))
 
     def _record_before(self, stepped: list[TrainedParameter]) -> None:
-        if self._iteration != self._collector.clock.iteration:
-            self._iteration, self._begun = self._collector.clock.iteration, set()
         for trained in stepped:
             if trained.name not in self._begun and not is_capturing():
                 self._begun.add(trained.name)
