@@ -119,11 +119,12 @@ const Finding* scaled_in_question(const Report& report) {
 // True where it was recorded what the model's parameters are stepped with.
 bool are_steps_seen(const Report& report) { return report.totals.steps && report.totals.steps->parameters > 0; }
 
-// True where a step takes a gradient that is this multiple: a scale that nobody undoes is an error.
-bool steps_take(const Report& report, double factor) {
-  return are_steps_seen(report) && std::ranges::any_of(report.findings, [&](const Finding& finding) {
-           return finding.id.kind == Kind::kMainGrad && multiple_of(finding) == factor;
-         });
+// True where a gradient is this multiple that steps of the model's parameters would take: a scale that nobody undoes is
+// an error.
+bool is_left_for_steps(const Report& report, double factor) {
+  return std::ranges::any_of(report.findings, [&](const Finding& finding) {
+    return finding.id.kind == Kind::kMainGrad && multiple_of(finding) == factor;
+  });
 }
 
 // True where more gradients that steps take are right than wrong; of steps with other tensors than the model's, more
@@ -137,13 +138,12 @@ bool steps_mostly_right(const Report& report) {
 // True where a parameter's gradient is this multiple and what its step takes of it is right, and no step takes such a
 // multiple: what the loss was multiplied by is undone, however many steps another error spoils.
 bool steps_undo(const Report& report, double factor) {
+  if (is_left_for_steps(report, factor)) return false;
   std::set<TensorId> multiples;  // the gradients that steps would take, of those that are the multiple before
   for (const Finding& finding : report.findings) {
-    if (multiple_of(finding) != factor) continue;
-    if (finding.id.kind == Kind::kMainGrad) return false;
-    if (finding.id.kind != Kind::kParamGrad) continue;
+    if (finding.id.kind != Kind::kParamGrad || multiple_of(finding) != factor) continue;
     TensorId taken = finding.id.with_kind(Kind::kMainGrad);
-    taken.microbatch = -1;
+    taken.microbatch = kNoMicrobatch;
     multiples.insert(taken);
   }
   return std::ranges::any_of(report.passed, [&](const Finding& finding) { return multiples.contains(finding.id); });
@@ -165,8 +165,9 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double factor = recorded_factor_of(*scaled, evidence);
   const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
   if (!word) return std::nullopt;
-  const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple_of(*scaled));
-  if (!is_undone && steps_take(report, multiple_of(*scaled))) return std::nullopt;
+  const double multiple = multiple_of(*scaled);
+  const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
+  if (!is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;
   return PossibleLossScale{*word, is_undone};
 }
 
