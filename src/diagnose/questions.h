@@ -24,7 +24,7 @@ namespace ttrace {
 // - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong
 //   follows that is not guessed.
 // near-unmeasured: all that is left, where tolerances that were not measured are exceeded by no more than the margin of
-//   measured ones, by no other statistic or reason, and no root has a cause.
+//   measured ones, nothing is wrong for another reason, and no root has a cause.
 // What none of them explains stays wrong. Of buffers that differ,
 //
 // own-statistics: what a normalisation takes of each rank's own samples, by its class, and constants from which

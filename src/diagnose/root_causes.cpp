@@ -33,7 +33,7 @@ double largest_ratio(const Finding& finding) {
   return std::max(*ratio, finding.difference->replica_rel_err() / *finding.allowed);
 }
 
-// Every tensor that was compared once, in order of execution, with the first finding that calls it wrong.
+// Every tensor that was compared, once each, in order of execution, with the first finding that calls it wrong.
 struct Observed {
   std::vector<Observation> observations;
   std::vector<std::size_t> findings;  // index in `Report::findings`; without meaning for a tensor that agrees

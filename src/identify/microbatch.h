@@ -38,8 +38,8 @@ struct Microbatches {
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
 // given more than each rank and as much as all together (of one tensor, or of the elements of lists), the ranks hold
 // slices; which samples, the bytes of the inputs tell. So they do where each rank was given all that the reference was,
-// and has a loss of its own. Where every integer input that the reference has, too, is equal to that if the ranks run blocks of micro-batches, and not if these interleave, they run
-// blocks.
+// and has a loss of its own. Where every integer input that the reference has, too, is equal to that if the ranks run
+// blocks of micro-batches, and not if these interleave, they run blocks.
 Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
                              const ModelLayout& layout);
 

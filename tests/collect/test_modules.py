@@ -102,23 +102,27 @@ def test_an_output_is_recorded_as_the_modules_own_hooks_leave_it(collect, script
     assert numpy.array_equal(tensors["output", "inner", 0], numpy.full((2, 3), 2.0))
 
 
-def test_wrappers_leave_no_trace_in_names(collect, script):
-    model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
-    wrapper = "\nclass Wrapper(nn.Module):\n    def __init__(self, module):\n        super().__init__()\n"
-    wrapper += "        self.module = module\n    def forward(self, *args):\n        return self.module(*args)\n"
-    step = "wrapped = wrapped if step else Wrapper(Wrapper(model)); wrapped(torch.ones(2, 3)).sum().backward()"
-    collected = collect(command=script(TRAIN.format(model=model + wrapper, step=step)))
-    assert collected.code == 0, collected.process.stderr
-    assert collected.rank().names("output") == ["inner", "(model)"]
-    assert collected.rank().names("param") == ["inner.weight"]
+# A class, by the names of the attributes that hold the module, of which it calls the first.
+WRAPPER = """
+class Wrapper(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        {held} = {modules}
+    def forward(self, *args):
+        return {called}(*args)
+"""
 
 
-def test_a_wrapper_may_hold_what_it_wraps_twice(collect, script):
+@pytest.mark.parametrize(
+    ("attributes", "wrapped"),
+    [(["module"], "Wrapper(Wrapper(model))"), (["_forward_module", "_original_module"], "Wrapper(model)")],
+    ids=["two", "one that holds it twice"],
+)
+def test_wrappers_leave_no_trace_in_names(collect, script, attributes, wrapped):
+    held = [f"self.{name}" for name in attributes]
+    wrapper = WRAPPER.format(held=", ".join(held), modules=", ".join(["module"] * len(held)), called=held[0])
     model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
-    wrapper = "\nclass Wrapper(nn.Module):\n    def __init__(self, module):\n        super().__init__()\n"
-    wrapper += "        self._forward_module, self._original_module = module, module\n"
-    wrapper += "    def forward(self, *args):\n        return self._forward_module(*args)\n"
-    step = "wrapped = wrapped if step else Wrapper(model); wrapped(torch.ones(2, 3)).sum().backward()"
+    step = f"wrapped = wrapped if step else {wrapped}; wrapped(torch.ones(2, 3)).sum().backward()"
     collected = collect(command=script(TRAIN.format(model=model + wrapper, step=step)))
     assert collected.code == 0, collected.process.stderr
     assert collected.rank().names("output") == ["inner", "(model)"]

@@ -67,9 +67,13 @@ def follow(page, directory, environment, timeout, as_compared=str):
         )
         expected, printed = as_compared(step.output), as_compared(ran.stdout)
         matches = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
-        paths = sorted(pathlib.Path(directory).glob("*.log"))
-        logs = "".join(f"\n{log.name}:\n{log.read_text()[-4000:]}" for log in paths)
-        assert matches, f"$ {step.command}\n{ran.stdout}\nexpected:\n{step.output}{logs}"
+        assert matches, f"$ {step.command}\n{ran.stdout}\nexpected:\n{step.output}{_logs(directory)}"
+
+
+def _logs(directory):
+    """The ends of what the session has written to files, where what it prints says too little."""
+    paths = sorted(pathlib.Path(directory).glob("*.log"))
+    return "".join(f"\n{path.name}:\n{path.read_text()[-4000:]}" for path in paths)
 
 
 def links(page):
