@@ -89,7 +89,7 @@ def program(tmp_path_factory):
 
 
 def collect(program, directory, *options, ranks=2, iterations="0"):
-    command = warm.command(program, *options, ranks=ranks, python=PYTHON)
+    command = warm.command(warm.LAUNCH, ranks, program, *options, python=PYTHON)  # also one rank is told its number
     asked = ["--axes", f"dp={ranks}", "--iterations", iterations]
     return ttrace("collect", "-o", directory / "trace", *asked, "--", *command)
 
