@@ -101,6 +101,12 @@ EVIDENCE = [
         "tools/laboratory/draw --discard",
         (*_VERDICT, *_RUNS, "tools/laboratory/evaluations/drawn.py"),
     ),
+    Evidence(
+        "right-products",
+        "tools/laboratory/evaluations/RIGHT_PRODUCTS.md",
+        "tools/laboratory/right-products",
+        ("src/abft", "src/selfcheck", "tools/laboratory/evaluations/right_products.py"),
+    ),
     Evidence("sweeps", "tools/laboratory/sweeps/RESULTS.md", "tools/sweep", (*_VERDICT, *_RUNS, _TORCHGPT)),
     *_reproductions(),
     *_frameworks(),
