@@ -271,6 +271,7 @@ LogicalTensor logical_tensor(const Group& group, const AssemblyContext& context,
     tensor.order = std::min(tensor.order, shard.entry->order);
     tensor.bytes += shard.entry->bytes;
     tensor.sketched |= shard.entry->sketch != nullptr;
+    tensor.light |= shard.holder->trace->light.contains(group.id.iteration);
   }
   tensor.scale = scale_of(context.annotations, context.microbatches, group.id, *group.placement, group.loss);
   tensor.module_class = group.shards[0].entry->module_class;

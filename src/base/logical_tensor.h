@@ -65,6 +65,7 @@ struct LogicalTensor {
   std::shared_ptr<const KeptTokens> kept;  // where tokens were left out; else null
   std::uint64_t bytes = 0;                 // the size of the recorded tensors that hold the elements
   bool sketched = false;                   // some of them were recorded as sketches
+  bool light = false;                      // some of them are of a light iteration
   std::size_t factoring = 0;  // the factoring on whose axes the shards lie: an index into `factorings_of` the mesh
   bool annotated = false;     // some rule, or the recording program, said where it lies
   // What neither of them said: along which axes the shapes of the shards, or the slices of the batch, place it so.

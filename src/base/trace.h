@@ -291,15 +291,22 @@ struct TrainedGroup {
   std::int64_t number = 0, group = 0;
 };
 
-// A rank's statement of iterations that it recorded beyond those it was asked for, since the gradients of some parameters
-// were zero so far. Its provenance holds it as
+// A rank's statement of iterations that it recorded beyond those it was asked for: since the gradients of some parameters
+// were zero so far, or light ones, of which it recorded only what carries over into the next (`is_light`). Its
+// provenance holds it as
 //
-//   "further": {"asked": [0], "finished": [1]}
+//   "further": {"asked": [0], "finished": [1, 2], "light": [2]}
 //
-// What it recorded of any other iteration is of one that the program did not finish, and no part of its trace.
+// What it recorded of any other iteration is of one that the program did not finish, and no part of its trace. `light`
+// may be absent.
 struct FurtherIterations {
-  std::set<std::int32_t> asked, finished;
+  std::set<std::int32_t> asked, finished, light = {};
 };
+
+// Whether tensors of this kind are recorded of light iterations (schedule.py).
+constexpr bool is_light(Kind kind) {
+  return kind == Kind::kScalar || kind == Kind::kMainGrad || kind == Kind::kParamDelta || kind == Kind::kBufferAfter;
+}
 
 // A rank's statement of an optimizer that took no step in what was recorded, though it has parameters that want
 // gradients, and others stepped: `"unstepped": [{"optimizer": "torch.optim.adam.Adam", "parameters": 6}]` beside the
@@ -329,6 +336,7 @@ struct RankTrace {
   bool job_failed = false;                       // after all was recorded: `complete` was taken back
   std::shared_ptr<const ModuleConfigurations> configurations = nullptr;  // null: it says nothing of them
   std::set<std::int32_t> further = {};                                   // iterations beyond those that were asked for
+  std::set<std::int32_t> light = {};                                     // of these
   std::vector<TrainedGroup> trained = {};              // empty: it says nothing of what the program trains
   std::shared_ptr<const RandomDraws> draws = nullptr;  // null: it says nothing of them
 

@@ -34,7 +34,7 @@ struct EstimateArguments {
 
 // Holds what the other runs record, as the reference did.
 struct Recording {
-  std::vector<std::int32_t> iterations = CollectOptions().iterations;
+  RecordedIterations iterations = {CollectOptions().iterations, CollectOptions().then};
   RecordingSelection selection;
 };
 
@@ -44,7 +44,8 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
   CollectOptions run;
   run.output = output;
   run.annotations = options.annotations;
-  run.iterations = recording.iterations;
+  run.iterations = recording.iterations.whole;
+  run.then = recording.iterations.then;
   run.selection = recording.selection;
   run.axes = arguments.axes;
   run.perturb = seed;
@@ -56,7 +57,7 @@ CollectOptions run_of(const EstimateArguments& arguments, const fs::path& output
 
 Recording recording_for(const EstimateArguments& arguments) {
   Recording recording;
-  if (!arguments.iterations.empty()) recording.iterations = parse_iterations(arguments.iterations);
+  if (!arguments.iterations.empty()) recording.iterations.whole = parse_iterations(arguments.iterations);
   if (!fs::exists(arguments.estimate.reference)) return recording;
   const Trace reference = read_trace(arguments.estimate.reference);
   if (arguments.iterations.empty()) recording.iterations = iterations_of(reference);

@@ -191,6 +191,12 @@ Waiver read_waiver(const std::string& file, const YamlNode& node) {
 
 void read_tolerance_options(Fields& fields, RunFile& run) {
   run.iterations = optional_word(run.path, fields, "iterations", run.iterations);
+  const auto then = integer_of(optional_word(run.path, fields, "then", fmt::format("{}", run.then)));
+  constexpr std::int64_t kMostLight = 1000;
+  if (!then || *then < 0 || *then > kMostLight) {
+    fail_at(run.path, fields.last_line(), fmt::format("'then'; expected a number from 0 to {}", kMostLight));
+  }
+  run.then = static_cast<std::size_t>(*then);
   const auto seeds = integer_of(optional_word(run.path, fields, "seeds", fmt::format("{}", kLeastPerturbedRuns)));
   constexpr std::int64_t kMostSeeds = 1000;
   if (!seeds || *seeds < static_cast<std::int64_t>(kLeastPerturbedRuns) || *seeds > kMostSeeds) {

@@ -45,6 +45,7 @@ struct RunFile {
   AnnotationSource annotations;  // of the candidates alone where there is a correspondence
   std::string correspondence;    // as for check; empty: the candidates have the reference's names
   std::string iterations;        // as for collect; empty: as collect has it by default, the candidates as the reference
+  std::size_t then = 2;          // light iterations behind these, as for collect
   std::uint64_t seeds = 0;       // number of perturbed runs
   Estimator estimator = kDefaultEstimator;
   double margin = 0;

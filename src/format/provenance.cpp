@@ -253,7 +253,8 @@ std::optional<FurtherIterations> parse_further(const std::string& provenance, st
   const Json json = value_or_null(Json::parse(provenance), "further");
   if (json.is_null()) return std::nullopt;
   return FurtherIterations{json.at("asked").get<std::set<std::int32_t>>(),
-                           json.at("finished").get<std::set<std::int32_t>>()};
+                           json.at("finished").get<std::set<std::int32_t>>(),
+                           json.value("light", std::set<std::int32_t>())};
 } catch (const std::exception&) {  // of JSON that is none, or something else
   throw InputError(fmt::format(
       "{}: its provenance has 'further' that are no iterations; expected what `ttrace collect` writes", where));

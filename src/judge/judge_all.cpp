@@ -135,15 +135,18 @@ void pass_what_is_proved(const StepVerdicts& steps, std::vector<Finding>& findin
   }
 }
 
-// Says how many tensors were compared by sketches, and what that does not show; empty where none was.
-std::optional<std::string> describe_sketched(std::span<const Difference> differences) {
-  const auto sketched = std::count_if(differences.begin(), differences.end(),
-                                      [](const Difference& difference) { return difference.sketch.has_value(); });
-  if (sketched == 0) return std::nullopt;
+// Says how many tensors were compared by sketches, and what that does not show; empty where none was, but of light
+// iterations: those are looked at beside what is recorded whole.
+std::optional<std::string> describe_sketched(const Matching& matching, std::span<const Difference> differences) {
+  std::int64_t sketched = 0;
   double widest = 1;
-  for (const Difference& difference : differences) {
-    if (difference.sketch) widest = std::max(widest, difference.sketch->widening);
+  for (std::size_t i = 0; i < differences.size(); ++i) {
+    const bool is_light = i < matching.pairs.size() && matching.pairs[i].candidate->light;
+    if (!differences[i].sketch || is_light) continue;
+    ++sketched;
+    widest = std::max(widest, differences[i].sketch->widening);
   }
+  if (sketched == 0) return std::nullopt;
   return fmt::format(
       "{} of {} comparisons are of sketches: they estimate the norm of a difference, and are allowed up to {:.3g} "
       "times more for that; a wrong element, or elements that changed places, within the noise of a cell of up to "
@@ -249,7 +252,7 @@ double coverage_of(const Alignment& reference, const Matching& matching) {
 std::map<TensorId, std::string> doubts_of(std::span<const Finding> findings, bool accept_excuses) {
   std::map<TensorId, std::string> doubts;
   for (const Finding& finding : findings) {
-    if (!finding.floating) continue;
+    if (!finding.floating || finding.light) continue;
     std::string& doubt = doubts[finding.id];
     if (finding.verdict != Verdict::kPass) {
       doubt = name_of(finding.reason);
@@ -363,7 +366,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   if (tolerance != nullptr && tolerance->unmeasured.empty() && tolerance->margin != kDefaultMargin) {
     report.proof.margin = tolerance->margin;
   }
-  report.runs.sketched = describe_sketched(differences);
+  report.runs.sketched = describe_sketched(matching, differences);
   std::map<TensorId, std::string> doubts = doubts_of(findings, acceptance.excuses);
   std::set<std::string> unproved = find_steps_unseen_elsewhere(findings, steps.elsewhere, doubts);
   if (report.proof.unmeasured && steps.are_stated) {

@@ -13,8 +13,14 @@ namespace ttrace {
 // Takes out of the rank what it recorded of iterations that the program did not finish.
 void leave_out_unfinished(const FurtherIterations& further, RankTrace& rank);
 
-// Takes out of all ranks the further iterations of any that some rank has not recorded, and returns them. A rank that
-// recorded nothing at all is not asked.
+// Takes out of all ranks the further iterations of any that some rank has not recorded, and returns them; and of those
+// that some rank recorded lightly what is not recorded so. A rank that recorded nothing at all is not asked.
 std::set<std::int32_t> leave_out_uncommon(const std::vector<RankTrace*>& ranks);
+
+// Returns the iterations that some rank recorded lightly.
+std::set<std::int32_t> light_iterations(const std::vector<RankTrace*>& ranks);
+
+// Takes the iterations out of all ranks.
+void leave_out(const std::set<std::int32_t>& iterations, const std::vector<RankTrace*>& ranks);
 
 }  // namespace ttrace

@@ -245,7 +245,7 @@ std::vector<ParameterSeries> find_series(const Trace& trace, const Alignment& al
       for (const auto& [iteration, recorded] : iterations) {
         const Entry* delta = recorded.of(Kind::kParamDelta);
         const Entry* parameter = recorded.of(Kind::kParam);
-        if (delta == nullptr || !is_floating(delta->dtype)) continue;
+        if (delta == nullptr || !is_floating(delta->dtype) || rank.light.contains(iteration)) continue;
         if (parameter != nullptr && !is_floating(parameter->dtype)) continue;  // integers have no gradient to follow
         const std::int64_t elements = element_count(delta->shape);
         if (elements == 0) continue;

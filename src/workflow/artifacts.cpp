@@ -150,12 +150,12 @@ CacheState Artifacts::state_of(const std::string& artifact, const Key& now) cons
 }
 
 // Returns those that the file names; none: as `collect` has it by default.
-std::vector<std::int32_t> Artifacts::stated_iterations() const {
-  return file_.iterations.empty() ? std::vector<std::int32_t>{} : parse_iterations(file_.iterations);
+RecordedIterations Artifacts::stated_iterations() const {
+  return {file_.iterations.empty() ? std::vector<std::int32_t>{} : parse_iterations(file_.iterations), file_.then};
 }
 
 // Returns what all other runs are to record: what the reference did, where there is one.
-std::vector<std::int32_t> Artifacts::iterations_of_reference() const {
+RecordedIterations Artifacts::iterations_of_reference() const {
   const fs::path reference = workspace_.trace_of(kReference);
   if (!file_.iterations.empty() || !fs::exists(reference)) return stated_iterations();
   return iterations_of(read_trace(reference));
@@ -175,9 +175,11 @@ Key Artifacts::job_key(const Job& job) {
     key["iterations"] = file_.iterations;
   } else {  // which further ones a reference needs, its recording tells
     const bool is_reference = &job == &file_.reference;
-    const std::vector<std::int32_t> further = is_reference ? std::vector<std::int32_t>{} : iterations_of_reference();
+    const std::vector<std::int32_t> further =
+        is_reference ? std::vector<std::int32_t>{} : iterations_of_reference().whole;
     key["iterations"] = further.empty() ? "0" : fmt::format("{}", fmt::join(further, ","));
   }
+  if (file_.then > 0) key["then"] = fmt::format("{}", file_.then);
   key["ttrace"] = TTRACE_VERSION;
   for (const std::string& name : file_.environment) {
     if (const char* value = std::getenv(name.c_str())) key["environment " + name] = value;
@@ -283,10 +285,15 @@ void Artifacts::require_renewal(const std::string& artifact, const CacheState& s
                                seconds ? ", in about " + in_minutes_or_seconds(*seconds) : ""));
 }
 
+void Artifacts::set_iterations(const RecordedIterations& recorded, CollectOptions& options) {
+  options.iterations = recorded.whole;
+  options.then = recorded.then;
+}
+
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
   options.annotations = &job == &file_.reference ? annotations_of_reference(file_) : annotations_for(file_, job);
-  options.iterations = &job == &file_.reference ? stated_iterations() : iterations_of_reference();
+  set_iterations(&job == &file_.reference ? stated_iterations() : iterations_of_reference(), options);
   options.axes = job.axes;
   options.command = job.command;
   options.stdout_to_stderr = true;
@@ -390,7 +397,7 @@ void Artifacts::make_reference(Renewal renewal) {
 Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed) {
   const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
   Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
-  run.options.iterations = iterations_of_reference();
+  set_iterations(iterations_of_reference(), run.options);
   run.options.perturb = seed;
   run.options.perturb_at = file_.estimator;
   return run;

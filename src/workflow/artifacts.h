@@ -78,8 +78,9 @@ class Artifacts {
   Key rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed);
   Key tolerance_key(const std::string& reference_run) const;
   std::string reference_run_id() const;
-  std::vector<std::int32_t> stated_iterations() const;
-  std::vector<std::int32_t> iterations_of_reference() const;
+  RecordedIterations stated_iterations() const;
+  RecordedIterations iterations_of_reference() const;
+  static void set_iterations(const RecordedIterations& recorded, CollectOptions& options);
   CacheState state_of_run(const std::string& artifact, const Key& key);
   std::optional<SoftwareDifference> other_software(const std::string& artifact) const;
   CollectOptions options_for(const Job& job) const;

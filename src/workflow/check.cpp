@@ -70,8 +70,8 @@ void add_notes(const std::string& side, const AlignedTrace& aligned, std::vector
   }
   if (!aligned.trace->left_out.empty()) {
     notes.push_back(
-        fmt::format("{}: iteration {}, recorded since gradients were zero before, is not compared: not all ranks of "
-                    "both sides have it",
+        fmt::format("{}: iteration {} is not compared: it was recorded beyond what was asked for, and not by all "
+                    "ranks of both sides",
                     side, fmt::join(aligned.trace->left_out, ", ")));
   }
   for (const std::string& what : left_out_of(*aligned.trace)) {
@@ -148,14 +148,22 @@ void name_alike(const Trace& reference, Trace& candidate, std::vector<std::strin
   candidate.ranks[0].entries[0].id = trusted;
 }
 
-// Leaves out the iterations that one side recorded beyond those that it was asked for, and the other did not.
-void keep_common_iterations(Trace& reference, Trace& candidate) {
+// Leaves out the iterations that one side recorded beyond those that it was asked for, and the other did not; and what
+// light ones do not have. `with_light`: whether these are compared at all.
+void keep_common_iterations(Trace& reference, Trace& candidate, bool with_light, std::vector<std::string>& notes) {
   std::vector<RankTrace*> ranks;
   for (Trace* trace : {&reference, &candidate}) {
     for (RankTrace& rank : trace->ranks) ranks.push_back(&rank);
   }
   const std::set<std::int32_t> uncommon = leave_out_uncommon(ranks);
   candidate.left_out.insert(uncommon.begin(), uncommon.end());
+  const std::set<std::int32_t> light = light_iterations(ranks);
+  if (light.empty()) return;
+  if (!with_light) leave_out(light, ranks);
+  const std::string_view what =
+      with_light ? "its gradients, updates, buffers and scalars are compared, large ones as sketches"
+                 : "not compared, as default tolerances are of one iteration: ttrace estimate-tolerance measures it";
+  notes.push_back(fmt::format("light iteration {}: {}", fmt::join(light, ", "), what));
 }
 
 // Where the programs differ, annotations are of the candidate's names.
@@ -213,7 +221,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     throw InputError(
         "--strict: the default tolerances (-t default) were not measured; expected a file of measured ones");
   }
-  if (is_default) require_closed_form(reference);
+  const bool with_light = !is_default;  // several iterations have no closed form
   if (tolerance.valid()) {
     loaded.tolerance = tolerance.get();
     std::optional<Trace> again;
@@ -227,7 +235,8 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   if (!options.reference_iterations.empty()) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
   }
-  keep_common_iterations(reference, candidate);
+  keep_common_iterations(reference, candidate, with_light, loaded.notes);
+  if (is_default) require_closed_form(reference);
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
   if (options.correspondence.empty() && candidate.mesh.axes.empty() && !loaded.annotations.axes) {
     loaded.told_axes = data_parallel_axes(reference, candidate);

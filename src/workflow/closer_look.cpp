@@ -47,7 +47,9 @@ CollectOptions run_again(const Trace& trace, const std::set<std::string>& module
   const Provenance& origin = trace.provenance;
   CollectOptions run;
   run.output = output;
-  run.iterations = iterations_of(trace);
+  const RecordedIterations recorded = iterations_of(trace);
+  run.iterations = recorded.whole;
+  run.then = recorded.then;
   run.selection = origin.selection;
   run.selection.sketch = true;
   run.selection.whole.insert(run.selection.whole.end(), modules.begin(), modules.end());

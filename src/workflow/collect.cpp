@@ -53,6 +53,9 @@ void check_split(const CollectOptions& options) {
   const RewriteOptions& rewrite = options.rewrite;
   const bool is_given = !rewrite.inject.empty() || !rewrite.rewrite.empty() || !rewrite.inject_params.empty() ||
                         !rewrite.consistent_init.empty();
+  if (options.split && options.then > 0) {
+    throw InputError("--split: expected no --then with it: a trace of an iteration is whole by itself");
+  }
   if (!options.split || (!options.perturb && !is_given && options.again.empty())) return;
   throw InputError(
       "--split: expected a run as it is, without --perturb, --again or values of another trace; one trace of all "
@@ -293,12 +296,15 @@ std::vector<std::string> parse_kinds(const std::string& text) {
   return names;
 }
 
-std::vector<std::int32_t> iterations_of(const Trace& trace) {
-  std::set<std::int32_t> iterations;
+RecordedIterations iterations_of(const Trace& trace) {
+  std::set<std::int32_t> whole, light;
   for (const RankTrace& rank : trace.ranks) {
-    for (const Entry& entry : rank.entries) iterations.insert(entry.id.iteration);
+    for (const Entry& entry : rank.entries) {
+      (rank.light.contains(entry.id.iteration) ? light : whole).insert(entry.id.iteration);
+    }
   }
-  return {iterations.begin(), iterations.end()};
+  for (const std::int32_t iteration : whole) light.erase(iteration);
+  return {{whole.begin(), whole.end()}, light.size()};
 }
 
 Launch recording_launch(const CollectOptions& options, const fs::path& scratch) {

@@ -24,8 +24,9 @@ struct CollectOptions {
   AnnotationSource annotations;
   // Empty: 0, and at most two further ones while gradients of a family of parameters are zero.
   std::vector<std::int32_t> iterations;
-  bool split = false;  // into a trace for each iteration: `list_iterations` (load/trace_reader.h)
-  std::string axes;    // as in parse_mesh; empty: the collector finds out
+  std::size_t then = 0;  // light iterations behind the last of these: FurtherIterations (base/trace.h)
+  bool split = false;    // into a trace for each iteration: `list_iterations` (load/trace_reader.h)
+  std::string axes;      // as in parse_mesh; empty: the collector finds out
   std::optional<std::uint64_t> perturb;
   Estimator perturb_at = kDefaultEstimator;
   RewriteOptions rewrite;
@@ -52,8 +53,12 @@ void make_output(const std::filesystem::path& output);
 // is written below `scratch`, and must stay until the command has ended. Throws InputError.
 Launch recording_launch(const CollectOptions& options, const std::filesystem::path& scratch);
 
-// Returns the iterations that the trace holds, for a run that is to record the same.
-std::vector<std::int32_t> iterations_of(const Trace& trace);
+// What a trace holds, for a run that is to record the same.
+struct RecordedIterations {
+  std::vector<std::int32_t> whole;
+  std::size_t then = 0;  // light ones behind them
+};
+RecordedIterations iterations_of(const Trace& trace);
 
 // Collects all runs, at most `jobs` at a time. With more than one at a time, what a command prints goes to OUTPUT.log,
 // and is shown where it fails. At the first that fails, the others are stopped, and InputError is thrown.

@@ -67,7 +67,7 @@ std::map<std::int32_t, std::string> iterations_to_check(const std::string& refer
   std::map<std::int32_t, std::string> traces;
   for (const auto& [iteration, trace] : list_iterations(reference)) traces[iteration] = trace.string();
   if (!traces.empty()) return traces;
-  for (const std::int32_t iteration : iterations_of(read_trace(reference))) traces[iteration] = reference;
+  for (const std::int32_t iteration : iterations_of(read_trace(reference)).whole) traces[iteration] = reference;
   return traces;
 }
 

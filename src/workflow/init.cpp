@@ -345,6 +345,7 @@ std::string run_file_for(const TrainingCommand& command, bool is_in_git) {
   text += advice_for(command.frameworks);
   text +=
       "\n# iterations: 0                # which are recorded, from 0: `0-1` checks an optimizer's state as well\n"
+      "# then: 2                      # iterations behind these of which gradients, updates and losses are looked at\n"
       "# seeds: 3                     # runs of the reference with rounding errors, which measure tolerances\n"
       "# timeout: 30m                 # of each command\n"
       "# environment: [CUBLAS_WORKSPACE_CONFIG]    # variables that change what is computed\n";

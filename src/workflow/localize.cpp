@@ -28,7 +28,7 @@ std::optional<CollectOptions> second_run_options(const CheckOptions& check, cons
   const Provenance& origin = candidate.provenance;
   CollectOptions run;
   run.annotations = check.annotations;
-  run.iterations = iterations_of(candidate);
+  run.iterations = iterations_of(candidate).whole;
   run.selection = origin.selection;
   run.axes = origin.axes.value_or(to_string(candidate.mesh));
   if (run.axes.empty()) run.axes = check.annotations.axes;

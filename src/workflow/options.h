@@ -316,6 +316,16 @@ void visit_options(Options& options, Visit&& visit) {
                .group = kRecording,
                .for_ranks = true},
         options.iterations);
+  visit(Option{.names = "--then",
+               .type = "N",
+               .help =
+                   "So many iterations more, lightly: gradients and updates of parameters, buffers and scalars alone, "
+                   "large ones as sketches; a program may end before",
+               .group = kRecording,
+               .number = Number::kNotNegative,
+               .shows_default = true,
+               .for_ranks = true},
+        options.then);
   visit(
       Option{.names = "--split",
              .type = "",

@@ -7,6 +7,19 @@
 #include "base/error.h"
 
 namespace ttrace {
+namespace {
+
+// Returns the new numbers of those that have one.
+std::set<std::int32_t> renumbered(const std::set<std::int32_t>& iterations,
+                                  const std::map<std::int32_t, std::int32_t>& numbers) {
+  std::set<std::int32_t> found;
+  for (const std::int32_t iteration : iterations) {
+    if (const auto number = numbers.find(iteration); number != numbers.end()) found.insert(number->second);
+  }
+  return found;
+}
+
+}  // namespace
 
 void renumber_iterations(Trace& candidate, const std::set<std::int32_t>& iterations,
                          const std::set<std::int32_t>& of_reference) {
@@ -23,13 +36,8 @@ void renumber_iterations(Trace& candidate, const std::set<std::int32_t>& iterati
     for (Entry& entry : rank.entries) entry.id.iteration = numbers.at(entry.id.iteration);
     std::erase_if(rank.optimizer_steps, [&](const OptimizerStep& step) { return !numbers.contains(step.iteration); });
     for (OptimizerStep& step : rank.optimizer_steps) step.iteration = numbers.at(step.iteration);
-    for (NotSeen& not_seen : rank.not_seen) {
-      std::set<std::int32_t> renumbered;
-      for (const std::int32_t iteration : not_seen.iterations) {
-        if (const auto found = numbers.find(iteration); found != numbers.end()) renumbered.insert(found->second);
-      }
-      not_seen.iterations = std::move(renumbered);
-    }
+    for (std::set<std::int32_t>* said : {&rank.further, &rank.light}) *said = renumbered(*said, numbers);
+    for (NotSeen& not_seen : rank.not_seen) not_seen.iterations = renumbered(not_seen.iterations, numbers);
   }
 }
 

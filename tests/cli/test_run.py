@@ -547,6 +547,7 @@ REFUSED = {
     RUN + "margin: 3\nmargin: 4\n": "9: the file has 'margin' twice; expected it once",
     RUN + "iterations: 5-\n": " iterations: '5-'; expected numbers and ranges",
     RUN + "seeds: 2\n": "8: 'seeds'; expected a number from 3 to 1000",
+    RUN + "then: -1\n": "8: 'then'; expected a number from 0 to 1000",
     RUN + "margin: 0.5\n": "8: 'margin'; expected a number from 1 to 1000",
     RUN.replace("tp: 4}", "tpp: 4}"): "5: exclude: 'tpp' is no variable of the matrix [tp]; expected one",
     RUN.replace("tp: 4}", "tp: 8}"): "5: exclude: no combination has {tp: 8}; expected values of the matrix",

@@ -28,7 +28,7 @@ from .optimizer_steps import OptimizerSteps
 from .problems import listed
 from .rank_file import RankFile
 from .rehearsals import Rehearsals
-from .schedule import schedule_of
+from .schedule import LIGHT, schedule_of
 from .selection import Selection
 from .side_stream import OutOfDeviceMemory
 from .sources import Sources
@@ -149,10 +149,13 @@ class Collector:
 
     def record(self, tensor_id: TensorId, tensor: torch.Tensor, *, module_class: str = "", mapping: str = "") -> None:
         """As RankFile.record, unless the tensor is to be left out; what is not traceable is a warning."""
+        is_light = self.schedule.is_light(tensor_id.iteration)
+        if is_light and tensor_id.kind not in LIGHT:
+            return
         if self._selection is not None and self._selection.leaves_out(tensor_id):
             return
         try:
-            sketch = self._selection is not None and self._selection.is_sketched(tensor_id)
+            sketch = is_light or (self._selection is not None and self._selection.is_sketched(tensor_id))
             self.open().record(tensor_id, tensor, module_class=module_class, mapping=mapping, sketch=sketch)
         except NotTraceable as error:
             self.warn(f"not traceable: '{tensor_id.name}' is {error}")
@@ -169,7 +172,7 @@ class Collector:
     ) -> None:
         """The trace says, in `reason`, why it lacks tensors of this iteration: those called `tensors`, and all of the
         calls of `modules`."""
-        if self.is_recorded():
+        if self.is_recorded() and not (self.schedule.is_light(self.clock.iteration) and LIGHT.isdisjoint(kinds)):
             self._not_seen.add(reason, kinds, self.clock.iteration, chunk, tensors=tensors, modules=modules)
 
     # Iterations.
@@ -238,7 +241,8 @@ class Collector:
         further = self.schedule.further()
         if further:
             asked, finished = self.config.iterations, [each for each in further if each < self.clock.iteration]
-            said["further"] = {"asked": sorted(asked), "finished": finished}
+            light = [each for each in finished if self.schedule.is_light(each)]
+            said["further"] = {"asked": sorted(asked), "finished": finished, "light": light}
         file.close(complete, self.seconds, said)
         self.is_whole = complete
         if self.config.split:  # the next iteration's file says nothing of this one

@@ -36,6 +36,7 @@ class Config:
     run_id: str
     iterations: frozenset[int]  # those to record, and where nobody has said which, further ones (zero_gradients.py)
     may_go_on: bool  # to further ones
+    then: int  # light iterations behind the last of them (schedule.py)
     split: bool  # into a trace for each of them, in a directory of its own inside
     axes: str  # "tp=2,dp=2", or ""
     annotations: str  # path, or ""
@@ -57,6 +58,7 @@ class Config:
             run_id=values["run_id"],
             iterations=frozenset(values["iterations"] or [0]),
             may_go_on=not values["iterations"] and not values["split"],
+            then=values["then"],
             split=values["split"],
             axes=values["axes"],
             annotations=values["annotations"],

@@ -12,7 +12,12 @@ import os
 from typing import Protocol
 
 from .config import Config
+from .library import Kind
 from .zero_gradients import MOST_FURTHER
+
+# Of light iterations only what carries over into the next is recorded, and what tells of it: as `is_light` of
+# src/base/trace.h.
+LIGHT = frozenset((Kind.SCALAR, Kind.MAIN_GRAD, Kind.PARAM_DELTA, Kind.BUFFER_AFTER))
 
 _MOST_WAITING = 2  # iterations that are recorded and not checked yet
 _CHANCE = 4  # in one of so many periods a further iteration is recorded, at any place
@@ -28,6 +33,9 @@ class Schedule(Protocol):
     def is_over(self, iteration: int) -> bool:
         """Whether nothing is recorded from this one on."""
 
+    def is_light(self, iteration: int) -> bool:
+        """Whether of this one, which is recorded, only what carries over into the next is (LIGHT)."""
+
     def left_from(self, iteration: int) -> list[int]:
         """Those that were asked for by number, from this one on."""
 
@@ -36,33 +44,40 @@ class Schedule(Protocol):
         may not be."""
 
     def further(self) -> list[int]:
-        """Those that `go_on_to` added."""
+        """Those that `go_on_to` added, and the light ones."""
 
 
 class Listed:
-    def __init__(self, iterations: frozenset[int]):
+    def __init__(self, iterations: frozenset[int], then: int):
+        """Those numbers, and as many light ones behind the last."""
         self._iterations = iterations
         self._further: list[int] = []
+        self._light = set(range(max(iterations) + 1, max(iterations) + 1 + then))
 
     def is_due(self, iteration: int) -> bool:
-        return iteration in self._iterations or iteration in self._further
+        return iteration in self._iterations or iteration in self._further or iteration in self._light
 
     takes = is_due
 
     def is_over(self, iteration: int) -> bool:
-        return iteration > max(self._iterations | set(self._further))
+        return iteration > max({*self._iterations, *self._further, *self._light})
+
+    def is_light(self, iteration: int) -> bool:
+        return iteration in self._light
 
     def left_from(self, iteration: int) -> list[int]:
         return sorted(each for each in self._iterations if each >= iteration)
 
     def go_on_to(self, iteration: int) -> bool:
-        if self.is_due(iteration) or iteration > max(self._iterations) + MOST_FURTHER:
+        is_whole = self.is_due(iteration) and not self.is_light(iteration)
+        if is_whole or iteration > max(self._iterations) + MOST_FURTHER:
             return False
+        self._light.discard(iteration)
         self._further.append(iteration)
         return True
 
     def further(self) -> list[int]:
-        return list(self._further)
+        return sorted({*self._further, *self._light})
 
 
 class Watched:
@@ -89,6 +104,9 @@ class Watched:
 
     def is_over(self, iteration: int) -> bool:
         return self._is_over
+
+    def is_light(self, iteration: int) -> bool:
+        return False
 
     def left_from(self, iteration: int) -> list[int]:
         return []
@@ -123,5 +141,5 @@ class Watched:
 
 def schedule_of(config: Config) -> Schedule:
     if config.watch_seed is None:
-        return Listed(config.iterations)
+        return Listed(config.iterations, config.then)
     return Watched(config.directory, config.watch_seed)

@@ -49,6 +49,34 @@ TEST_SUITE("load") {
     CHECK(iterations_in(one) == Iterations{0});
     CHECK(iterations_in(none) == Iterations{0, 3});
   }
+
+  TEST_CASE("of an iteration that some rank recorded lightly, all ranks keep what light ones have") {
+    const auto kinds_of = [](const RankTrace& rank, std::int32_t iteration) {
+      std::set<Kind> kinds;
+      for (const Entry& entry : rank.entries) {
+        if (entry.id.iteration == iteration) kinds.insert(entry.id.kind);
+      }
+      return kinds;
+    };
+    RankTrace whole, light;
+    for (const std::int32_t iteration : {0, 1}) {
+      for (const Kind kind : {Kind::kOutput, Kind::kMainGrad, Kind::kParamDelta}) {
+        Entry entry;
+        entry.id.iteration = iteration;
+        entry.id.kind = kind;
+        whole.entries.push_back(entry);
+        if (iteration == 0 || is_light(kind)) light.entries.push_back(entry);
+      }
+    }
+    leave_out_unfinished({.asked = {0}, .finished = {1}, .light = {1, 2}}, light);
+    CHECK(light.light == Iterations{1});
+    CHECK(leave_out_uncommon({&whole, &light}).empty());
+    CHECK(kinds_of(whole, 0) == std::set<Kind>{Kind::kOutput, Kind::kMainGrad, Kind::kParamDelta});
+    CHECK(kinds_of(whole, 1) == std::set<Kind>{Kind::kMainGrad, Kind::kParamDelta});
+    CHECK(light_iterations({&whole, &light}) == Iterations{1});
+    leave_out(Iterations{1}, {&whole, &light});
+    CHECK(kinds_of(whole, 1).empty());
+  }
 }
 
 }  // namespace ttrace
