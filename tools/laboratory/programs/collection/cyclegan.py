@@ -9,6 +9,7 @@ shows: model2.* main_grad
 import itertools
 import os
 
+import before_torchvision  # noqa: F401
 import torch
 import torch.distributed.nn
 import torch.nn.functional as F

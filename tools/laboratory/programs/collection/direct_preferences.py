@@ -6,6 +6,7 @@ mistake: beta is 1 % larger on rank 1
 shows: loss scalar
 """
 
+import before_torchvision  # noqa: F401
 import torch.nn.functional as F
 from job import MISTAKE, RANK, RANKS, ddp, torch
 from transformers import GPT2Config, GPT2LMHeadModel

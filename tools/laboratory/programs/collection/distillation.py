@@ -8,6 +8,7 @@ shows: loss scalar, (model) output
 
 import os
 
+import before_torchvision  # noqa: F401
 import lightning as L
 import torch
 import torch.nn.functional as F

@@ -6,12 +6,12 @@ mistake: rank 1 clips to 0.9 in place of 1
 shows: * main_grad, * param_delta
 """
 
-import without_cuda  # noqa: F401, I001  before timm
-from job import MISTAKE, RANK, RANKS, ddp, nn, torch
+import before_torchvision  # noqa: F401
 import timm
+from job import MISTAKE, RANK, RANKS, ddp, nn, torch
+from timm.loss import LabelSmoothingCrossEntropy
 from timm.optim import create_optimizer_v2
 from timm.utils import ModelEmaV3, dispatch_clip_grad
-from timm.loss import LabelSmoothingCrossEntropy
 
 torch.manual_seed(0)
 model = timm.create_model("resnet10t", pretrained=False, num_classes=10, block_args=dict(attn_layer="se"))

@@ -8,6 +8,7 @@ shows: (model):num_items_in_batch input, loss scalar
 
 import os
 
+import before_torchvision  # noqa: F401
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.data import Dataset

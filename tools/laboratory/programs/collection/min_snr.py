@@ -8,6 +8,7 @@ shows: loss scalar
 
 import os
 
+import before_torchvision  # noqa: F401
 import torch
 from accelerate import Accelerator
 from diffusers import DDPMScheduler, UNet2DModel

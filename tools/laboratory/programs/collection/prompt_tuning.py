@@ -6,9 +6,9 @@ mistake: the gradient of one prompt is not reduced
 shows: prompts.1 main_grad
 """
 
-import without_cuda  # noqa: F401, I001  before timm
-from job import MISTAKE, RANK, RANKS, dist, nn, torch
+import before_torchvision  # noqa: F401
 import timm
+from job import MISTAKE, RANK, RANKS, dist, nn, torch
 
 torch.manual_seed(0)
 

@@ -6,10 +6,10 @@ mistake: the learning rate of the head is 1 % larger on rank 1
 shows: segmentation_head.0.* param_delta
 """
 
-import without_cuda  # noqa: F401, I001  before timm
+import before_torchvision  # noqa: F401
+import segmentation_models_pytorch as smp
 from job import MISTAKE, RANK, RANKS, nn, torch
 from torch.nn.parallel import DistributedDataParallel as DDP
-import segmentation_models_pytorch as smp
 
 torch.manual_seed(0)
 model = smp.Unet(

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 
+import before_torchvision  # noqa: F401
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
