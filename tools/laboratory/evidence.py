@@ -111,6 +111,12 @@ EVIDENCE = [
     *_reproductions(),
     *_frameworks(),
     Evidence(
+        "programs",
+        "tools/laboratory/programs/RESULTS.md",
+        "tools/programs",
+        (*_VERDICT, "src/python", "tools/laboratory/programs", "tests/programs/kinds"),
+    ),
+    Evidence(
         "hunting",
         "tools/laboratory/hunting/RESULTS.md",
         "tools/hunt",
@@ -123,4 +129,5 @@ PUBLISHED = [
     *sorted({evidence.page for evidence in EVIDENCE}),
     "tools/laboratory/evaluations/figures",
     "tools/frameworks/rows.json",
+    "tools/laboratory/programs/rows.json",
 ]

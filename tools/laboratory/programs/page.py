@@ -1,0 +1,160 @@
+"""RESULTS.md: first verdicts. Made of the rows that are kept, so that a program can be run again alone."""
+
+import platform
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from freshness import machine, sentence
+
+from .runs import COULD_NOT_LOOK, DIFFERENT, NOT_RUN, SAME, Row, Verdict, kept
+from .table import Program
+
+PAGE = Path(__file__).resolve().parent / "RESULTS.md"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A program, and whether the answers on it are those that a user needs."""
+
+    program: Program
+    row: Row
+
+    @property
+    def correct(self) -> str:
+        """How the correct twin fared, for the counts."""
+        first, then = self.row.correct, self.row.hinted_correct
+        if first.verdict != COULD_NOT_LOOK:
+            return first.verdict
+        return f"{COULD_NOT_LOOK}, then {then.verdict}" if then else COULD_NOT_LOOK
+
+    @property
+    def wrong(self) -> str:
+        """How the wrong twin fared."""
+        first, then = self.row.wrong, self.row.hinted_wrong
+        if first.verdict == DIFFERENT:
+            return f"{DIFFERENT} at {self._which(first)} tensor"
+        if first.verdict != COULD_NOT_LOOK:
+            return first.verdict
+        if any(map(self.program.shows_in, first.asked)):
+            return f"{COULD_NOT_LOOK}, naming the right tensor"
+        if then and then.verdict == DIFFERENT:
+            return f"{COULD_NOT_LOOK}, then {DIFFERENT} at {self._which(then)} tensor"
+        return f"{COULD_NOT_LOOK}, then {then.verdict}" if then else COULD_NOT_LOOK
+
+    def expected(self) -> bool:
+        is_correct = self.correct in (SAME, f"{COULD_NOT_LOOK}, then {SAME}")
+        return is_correct and self.wrong in _RIGHT_OF_WRONG
+
+    def _which(self, verdict: Verdict) -> str:
+        return "the right" if self.program.shows_in(verdict.tensor) else "another"
+
+
+_RIGHT_OF_WRONG = (
+    f"{DIFFERENT} at the right tensor",
+    f"{COULD_NOT_LOOK}, naming the right tensor",
+    f"{COULD_NOT_LOOK}, then {DIFFERENT} at the right tensor",
+)
+
+
+def judged(programs: list[Program], rows: dict[str, Row]) -> list[Judged]:
+    """Those that have been run."""
+    return [Judged(program, rows[program.name]) for program in programs if program.name in rows]
+
+
+def write(programs: list[Program]) -> None:
+    PAGE.write_text(page(programs, kept()))
+
+
+def page(programs: list[Program], rows: dict[str, Row]) -> str:
+    every = judged(programs, rows)
+    looked_at = [each for each in every if each.row.correct.verdict != NOT_RUN]
+    failed = [each for each in every if each.row.correct.verdict == NOT_RUN]
+    waiting = [program.name for program in programs if program.name not in rows]
+    packages = {program.package for program in programs}
+    lines = [
+        "# First verdicts on programs of many packages",
+        "",
+        "Made by `tools/programs`: small programs, each run by one process (the reference), then in parallel, correct",
+        "and with one small mistake; tolerances are measured. *First* is the verdict with nothing said; *then* that",
+        "after one hint: options that only an author knows, or the draft of `ttrace annotate`. The *right* tensor is",
+        "where a wrong twin's mistake shows first, which the text of the program says.",
+        "",
+        f"{len(programs)} programs and idioms, of {len(packages)} packages; {len(looked_at)} were run.",
+        "",
+        *_counts("Correct programs", [each.correct for each in looked_at]),
+        *_counts("Wrong twins", [each.wrong for each in looked_at]),
+        "## Programs",
+        "",
+        "| program | package | parallel | correct: first | then | wrong: first | then | its tensor | proved | s |",
+        "|---|---|---|---|---|---|---|---|--:|--:|",
+        *map(_line, looked_at),
+    ]
+    if others := [each for each in looked_at if not each.expected()]:
+        lines += ["", "## Not as it should be", "", *(text for each in others for text in _remarks(each))]
+    lines += ["", "## What the wrong twins do", ""]
+    for each in looked_at:
+        said = each.row.hinted_wrong or each.row.wrong
+        lines.append(f"- {each.program.name}: {_escaped(each.program.mistake)}: {_escaped(said.sentence) or 'no word'}")
+    if failed:
+        lines += ["", "## Could not be run", ""]
+        lines += [f"- {each.program.name}: {_escaped(each.row.correct.sentence)}" for each in failed]
+    if waiting:
+        lines += ["", f"Not run yet: {', '.join(waiting)}."]
+    if every:
+        commits = sorted({each.row.commit for each in every})
+        seconds = sum(each.row.seconds for each in every)
+        of = machine(f"Python {platform.python_version()}")
+        lines += ["", sentence("tools/programs", seconds, commits, of)]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(title: str, outcomes: list[str]) -> list[str]:
+    counts = Counter(outcomes)
+    return [f"{title}:", "", *(f"- {counts[outcome]} {outcome}" for outcome in sorted(counts)), ""]
+
+
+def _line(each: Judged) -> str:
+    program, row = each.program, each.row
+    tensor = (row.wrong if row.wrong.verdict == DIFFERENT or not row.hinted_wrong else row.hinted_wrong).tensor
+    right = "" if each.wrong in _RIGHT_OF_WRONG else ", not the right one"
+    proved = f"{row.correct.proved} of {row.correct.compared}"
+    cells = [
+        program.name,
+        program.package,
+        program.parallel,
+        _verdict(row.correct, SAME),
+        _then(row.hinted_correct, row.hint, SAME),
+        _verdict(row.wrong, DIFFERENT),
+        _then(row.hinted_wrong, "", DIFFERENT),
+        f"{_escaped(tensor)}{right}" if tensor else "",
+        proved,
+        f"{row.seconds:.0f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _verdict(verdict: Verdict, expected: str) -> str:
+    is_false = verdict.verdict not in (expected, COULD_NOT_LOOK)
+    return f"**{verdict.verdict}**" if is_false else verdict.verdict
+
+
+def _then(verdict: Verdict | None, hint: str, expected: str) -> str:
+    if verdict is None:
+        return ""
+    return f"`{hint}`: {_verdict(verdict, expected)}" if hint else _verdict(verdict, expected)
+
+
+def _remarks(each: Judged) -> list[str]:
+    row, lines = each.row, []
+    if each.correct not in (SAME, f"{COULD_NOT_LOOK}, then {SAME}"):
+        said = row.hinted_correct or row.correct
+        lines.append(f"- {each.program.name}, correct: {each.correct}: {_escaped(said.sentence)}")
+    if each.wrong not in _RIGHT_OF_WRONG:
+        shows = ", ".join(pattern.replace("[[]", "[") for pattern in each.program.shows)
+        lines.append(f"- {each.program.name}, wrong ({_escaped(shows)}): {each.wrong}: {_escaped(row.wrong.sentence)}")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return text.replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;").replace("|", "\\|")

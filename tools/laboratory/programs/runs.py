@@ -1,0 +1,178 @@
+"""Runs a program and its twins as a user would who says nothing: a reference, measured tolerances, a check of each."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from freshness import commit
+from sweeps import warm
+from sweeps.runs import TTRACE
+
+from .table import ROOT, Program
+
+PYTHON = ROOT / ".venv-programs" / "bin" / "python"
+WORK = ROOT / "build" / "programs"
+ROWS = Path(__file__).resolve().parent / "rows.json"  # what RESULTS.md is made of
+SECONDS = 180  # which no command of a program takes but where something hangs
+SAME, DIFFERENT, COULD_NOT_LOOK, NOT_RUN = "same", "different", "could-not-look", "not run"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of a check."""
+
+    verdict: str
+    tensor: str = ""  # where it begins to differ, or what the first question is about: name and kind
+    asked: list[str] = field(default_factory=list)  # what all questions are about
+    sentence: str = ""  # the cause, or the question
+    compared: int = 0
+    proved: int = 0
+
+    @staticmethod
+    def of_report(report: dict) -> "Verdict":
+        counts, cause, questions = report["counts"], report.get("root_cause"), report.get("questions") or []
+        of = cause or (questions[0] if questions else None)
+        return Verdict(
+            verdict=report["verdict"],
+            tensor=_tensor(of) if of else "",
+            asked=[_tensor(question) for question in questions],
+            sentence=_line((of.get("sentence") or of.get("message") or "") if of else ""),
+            compared=counts["compared"],
+            proved=sum(kind["proved"] for kind in report["proof"].values()),
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program. The hinted verdicts are those after what was said to have it looked at; None: nothing was said."""
+
+    commit: str
+    seconds: float
+    correct: Verdict
+    wrong: Verdict
+    hint: str = ""
+    hinted_correct: Verdict | None = None
+    hinted_wrong: Verdict | None = None
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(row: dict) -> "Row":
+        of = {key: Verdict(**row[key]) if row[key] else None for key in _VERDICTS}
+        return Row(**{**row, **of})
+
+
+_VERDICTS = ("correct", "wrong", "hinted_correct", "hinted_wrong")
+
+
+class RunError(Exception):
+    """A run of the program failed, or of ttrace; the text is its last words."""
+
+
+def run(program: Program) -> Row:
+    """Row of the program, which is kept. Needs a warm server of PYTHON for its speed alone."""
+    started = time.monotonic()
+    runs = _Runs(program)
+    try:
+        runs.collect("reference", ranks=1)
+        runs.estimate()
+        correct, wrong = (runs.first_verdict(twin) for twin in ("correct", "wrong"))
+        hint, hinted_correct, hinted_wrong = "", None, None
+        if COULD_NOT_LOOK in (correct.verdict, wrong.verdict) or (program.hint and correct.verdict != SAME):
+            hint, options = runs.hint()
+            if hint:
+                hinted_correct, hinted_wrong = (runs.check(twin, options) for twin in ("correct", "wrong"))
+    except RunError as error:
+        hint, hinted_correct, hinted_wrong = "", None, None
+        correct = wrong = Verdict(NOT_RUN, sentence=str(error))
+    seconds = round(time.monotonic() - started, 1)
+    row = Row(commit(), seconds, correct, wrong, hint, hinted_correct, hinted_wrong)
+    _keep(program.name, row)
+    return row
+
+
+def kept() -> dict[str, Row]:
+    """Of the programs that have been run, here or where the page was made."""
+    return {name: Row.from_json(row) for name, row in json.loads(ROWS.read_text()).items()} if ROWS.exists() else {}
+
+
+def _keep(name: str, row: Row) -> None:
+    """A row a line, in the order of names, so that two who run other programs can merge what they found."""
+    rows = {each: of.to_json() for each, of in {**kept(), name: row}.items()}
+    lines = [f"{json.dumps(each)}: {json.dumps(rows[each])}" for each in sorted(rows)]
+    new = ROWS.with_suffix(".new")
+    new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    new.replace(ROWS)
+
+
+class _Runs:
+    """The directory in which a program is run, and what is run there."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._directory = WORK / program.name
+        subprocess.run(["rm", "-rf", self._directory], check=True)
+        self._directory.mkdir(parents=True)
+
+    def collect(self, trace: str, ranks: int, mistake: str = "") -> None:
+        iterations = ["--iterations", self._program.iterations] if self._program.iterations else []
+        self._run("collect", "-o", trace, *iterations, "--", *self._command(ranks), mistake=mistake)
+
+    def estimate(self) -> None:
+        words = ["-o", "tolerance.yaml", "--reference", "reference", "-j", "1", "--", *self._command(1)]
+        self._run("estimate-tolerance", *words)
+
+    def first_verdict(self, twin: str) -> Verdict:
+        self.collect(twin, self._program.ranks, self._program.mistake_name if twin == "wrong" else "")
+        return self.check(twin, [])
+
+    def check(self, twin: str, options: list[str]) -> Verdict:
+        report = self._directory / f"{twin}.json"
+        report.unlink(missing_ok=True)
+        words = ["--reference", "reference", "--candidate", twin, "-t", "tolerance.yaml", "--json", report]
+        said = self._run("check", *words, *options, codes=(0, 1, 2))
+        if not report.exists():
+            return Verdict(COULD_NOT_LOOK, sentence=_line(said.replace("ttrace: error: ", "")))
+        return Verdict.of_report(json.loads(report.read_text()))
+
+    def hint(self) -> tuple[str, list[str]]:
+        """What is said next, and the options that say it: what only an author knows, or else what `ttrace annotate`
+        drafts."""
+        if self._program.hint:
+            return self._program.hint, shlex.split(self._program.hint)
+        draft = self._directory / "annotations.yaml"
+        self._run("annotate", "correct", "--reference", "reference", "-o", draft, codes=(0, 1, 2))
+        return ("annotate", ["-a", str(draft)]) if draft.exists() else ("", [])
+
+    def _command(self, ranks: int) -> list[str]:
+        return warm.command(self._program.path, *self._program.arguments, ranks=ranks, python=PYTHON)
+
+    def _run(self, *words: object, mistake: str = "", codes: tuple[int, ...] = (0,)) -> str:
+        """What it says. Raises RunError."""
+        environment = os.environ | {"MISTAKE": mistake, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        command = [str(word) for word in (TTRACE, *words)]
+        try:
+            done = subprocess.run(
+                command, cwd=self._directory, env=environment, capture_output=True, text=True, timeout=SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise RunError(f"{words[0]}: takes more than {SECONDS} s") from None
+        (self._directory / "log.txt").open("a").write(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}\n")
+        if done.returncode not in codes:
+            raise RunError(f"{words[0]} of {words[2]}: {_line((done.stderr.strip() or 'no word').splitlines()[-1])}")
+        return done.stderr.strip() or done.stdout.strip()
+
+
+def _tensor(finding: dict) -> str:
+    return f"{finding['name']} {finding['kind']}"
+
+
+def _line(text: str) -> str:
+    """Without what is of this machine alone."""
+    return re.sub(r"\s+", " ", text.replace(f"{ROOT}/", "")).strip()

@@ -1,0 +1,109 @@
+"""The programs, and what is to be expected of ttrace: what their own texts say."""
+
+import ast
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+COLLECTION = HERE / "collection"
+KINDS = ROOT / "tests" / "programs" / "kinds"  # what the tests run: idioms of no package
+KINDS_TABLE = HERE / "kinds.txt"
+_HELPERS = ("job", "before_torchvision")  # modules that programs import
+_SAID = ("package", "parallel", "mistake", "shows")
+_MAY_BE_SAID = ("hint", "iterations")
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    path: Path
+    arguments: tuple[str, ...]
+    package: str
+    idiom: str  # a sentence
+    parallel: str  # "DDP, 2 ranks"
+    mistake: str  # what the wrong twin does
+    mistake_name: str  # as the program is told, by MISTAKE in the environment
+    shows: tuple[str, ...]  # where that shows first: globs for a tensor's name and its kind
+    hint: str  # the options of a check that only an author knows
+    iterations: str  # to record; empty: ttrace's choice
+
+    @property
+    def ranks(self) -> int:
+        return int(re.search(r"(\d+) ranks", self.parallel)[1])
+
+    def shows_in(self, tensor: str) -> bool:
+        """`tensor` is a name and a kind, as in `fc.weight main_grad`."""
+        return any(fnmatchcase(tensor, pattern) for pattern in self.shows)
+
+
+def programs() -> list[Program]:
+    """By name, those of packages first. Raises ValueError, which names what does not say all that it must."""
+    files = [path for path in sorted(COLLECTION.glob("*.py")) if path.stem not in _HELPERS]
+    found = [_of_file(path.stem, path) for path in files]
+    found += kinds(KINDS_TABLE.read_text())
+    names = [program.name for program in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two programs have the name {', '.join(sorted(twice))}")
+    return found
+
+
+def kinds(table: str) -> list[Program]:
+    """Of lines as `program arguments | ranks and axes | mistake | where it shows | what only an author knows`."""
+    found = []
+    for number, line in enumerate(table.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) != 5:
+            raise ValueError(f"kinds.txt, line {number}: expected five cells")
+        told, parallel, mistake, shows, hint = cells
+        stem, *arguments = told.split()
+        path = KINDS / f"{stem}.py"
+        if not path.exists():
+            raise ValueError(f"kinds.txt, line {number}: no program {path.relative_to(ROOT)}")
+        said = {"package": "PyTorch", "parallel": parallel, "mistake": mistake, "shows": shows, "hint": hint}
+        if stem == "accumulated":
+            said["iterations"] = "1"  # the first is right
+        found.append(_program("-".join([stem, *arguments]), path, _sentence(_text_of(path)), said, mistake, arguments))
+    return found
+
+
+def _of_file(name: str, path: Path) -> Program:
+    text = _text_of(path)
+    told = re.findall(r"^(\w+): (.*(?:\n +\S.*)*)", text.split("\n\n")[-1], re.M)
+    said = {key: " ".join(value.split()) for key, value in told}
+    if missing := [key for key in _SAID if key not in said]:
+        raise ValueError(f"{path.relative_to(ROOT)}: its text does not say: {', '.join(missing)}")
+    if unknown := set(said) - {*_SAID, *_MAY_BE_SAID}:
+        raise ValueError(f"{path.relative_to(ROOT)}: its text says what nobody reads: {', '.join(sorted(unknown))}")
+    return _program(name, path, _sentence(text), said, "wrong", [])
+
+
+def _program(name: str, path: Path, idiom: str, said: dict, mistake_name: str, arguments: list[str]) -> Program:
+    if not re.search(r"\d+ ranks", said["parallel"]):
+        raise ValueError(f"{name}: expected a number of ranks in '{said['parallel']}'")
+    return Program(
+        name=name,
+        path=path,
+        arguments=tuple(arguments),
+        package=said["package"],
+        idiom=idiom,
+        parallel=said["parallel"],
+        mistake=said["mistake"],
+        mistake_name=mistake_name,
+        shows=tuple(pattern.strip().replace("[", "[[]") for pattern in said["shows"].split(",")),
+        hint=said.get("hint", ""),
+        iterations=said.get("iterations", ""),
+    )
+
+
+def _text_of(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def _sentence(text: str) -> str:
+    """What comes first in a text."""
+    return re.split(r"\n\n|(?<=\.) ", text.strip())[0].replace("\n", " ")
