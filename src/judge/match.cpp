@@ -341,12 +341,6 @@ std::string describe_partial(const Alignment& reference, const Alignment& candid
   return fmt::format("{}", fmt::join(sentences, "; "));
 }
 
-// True for tensors of a light iteration, of which sketches do not say what they differ by: nobody chose to sketch them.
-bool is_unseen_in_passing(const TensorPair& pair) {
-  if (!pair.reference->light && !pair.candidate->light) return false;
-  return (pair.reference->sketched || pair.candidate->sketched) && !why_not_by_sketches(pair).empty();
-}
-
 // A finding where sketches do not say what the tensors differ by.
 std::optional<Finding> find_unseen(const TensorPair& pair) {
   if (!pair.reference->sketched && !pair.candidate->sketched) return std::nullopt;
@@ -377,10 +371,13 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
       matching.findings.push_back(std::move(finding));
     } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
       matching.findings.push_back(std::move(*mismatch));
-    } else if (is_unseen_in_passing(pair)) {
-      ++matching.waived;
     } else if (auto unseen = find_unseen(pair)) {
-      matching.findings.push_back(std::move(*unseen));
+      // Of a light iteration: nobody chose to sketch it.
+      if (pair.reference->light || pair.candidate->light) {
+        ++matching.waived;
+      } else {
+        matching.findings.push_back(std::move(*unseen));
+      }
     } else {
       dtypes.add(pair);
       if (auto narrowed = find_narrower(pair, narrower)) matching.findings.push_back(std::move(*narrowed));
