@@ -21,6 +21,7 @@ PROGRAM = Program(
     shows=("fc.bias main_grad", "fc.* param_*"),
     hint="",
     iterations="",
+    asks="",
 )
 SAME, ASKED = Verdict("same", compared=9, proved=8), Verdict("could-not-look", "fc output", ["fc output"], "why?")
 FOUND = Verdict("different", "fc.bias main_grad", [], "never averaged", 9, 5)
@@ -28,7 +29,7 @@ ELSEWHERE = replace(FOUND, tensor="fc.weight main_grad")
 
 
 def row(correct, wrong, then_correct=None, then_wrong=None):
-    return Row("0123456789", 2.5, correct, wrong, "--axes dp=2" if then_correct else "", then_correct, then_wrong)
+    return Row("0123456789", 2.5, correct, wrong, ["--axes dp=2"] if then_correct else [], then_correct, then_wrong)
 
 
 def test_every_program_says_what_it_is_and_makes_a_mistake_when_told():
@@ -44,6 +45,7 @@ def test_every_program_says_what_it_is_and_makes_a_mistake_when_told():
     ("line", "what"),
     [
         ("sampler | DDP, 2 ranks | ahead | (model) input", "line 2: expected five cells"),
+        ("sampler | DDP, 2 ranks | ahead | (model) input | --axes dp=2", "line 2: expected one of hint"),
         ("missing | DDP, 2 ranks | ahead | (model) input |", "line 2: no program tests/programs/kinds/missing.py"),
         ("sampler | DDP | ahead | (model) input |", "sampler: expected a number of ranks in 'DDP'"),
     ],
@@ -102,6 +104,21 @@ def test_what_is_expected_of_a_program(of, correct, wrong, expected):
     assert wrong in (None, judged.wrong)
     assert judged.expected() == expected
     assert Row.from_json(of.to_json()) == of
+
+
+def test_what_cannot_be_compared_must_be_asked_about_with_the_right_words():
+    asking = replace(PROGRAM, asks="why?")
+    assert Judged(asking, row(ASKED, FOUND)).correct == "could-not-look, with what makes it comparable"
+    assert Judged(asking, row(ASKED, FOUND)).expected()
+    assert not Judged(asking, row(replace(ASKED, sentence="where?"), FOUND)).expected()
+    assert Judged(asking, row(SAME, FOUND)).expected()
+
+
+def test_verdicts_after_two_hints_are_counted_by_themselves():
+    judged = Judged(PROGRAM, replace(row(ASKED, ASKED, SAME, SAME), hints=["--axes tp=2", "annotate"]))
+    assert judged.correct == "could-not-look, then same after 2 hints"
+    assert judged.wrong == "could-not-look, then same after 2 hints"
+    assert not judged.expected()
 
 
 def test_the_page_counts_first_verdicts_and_says_what_is_wrong_and_what_was_not_run():

@@ -26,7 +26,9 @@ class Judged:
         first, then = self.row.correct, self.row.hinted_correct
         if first.verdict != COULD_NOT_LOOK:
             return first.verdict
-        return f"{COULD_NOT_LOOK}, then {then.verdict}" if then else COULD_NOT_LOOK
+        if self._program_asks():
+            return _AS_IT_MUST
+        return f"{COULD_NOT_LOOK}, then {then.verdict}{self._after()}" if then else COULD_NOT_LOOK
 
     @property
     def wrong(self) -> str:
@@ -40,16 +42,29 @@ class Judged:
             return f"{COULD_NOT_LOOK}, naming the right tensor"
         if then and then.verdict == DIFFERENT:
             return f"{COULD_NOT_LOOK}, then {DIFFERENT} at {self._which(then)} tensor"
-        return f"{COULD_NOT_LOOK}, then {then.verdict}" if then else COULD_NOT_LOOK
+        return f"{COULD_NOT_LOOK}, then {then.verdict}{self._after()}" if then else COULD_NOT_LOOK
 
     def expected(self) -> bool:
-        is_correct = self.correct in (SAME, f"{COULD_NOT_LOOK}, then {SAME}")
-        return is_correct and self.wrong in _RIGHT_OF_WRONG
+        return self.correct in _RIGHT_OF_CORRECT and self.wrong in _RIGHT_OF_WRONG
+
+    def _after(self) -> str:
+        return f" after {len(self.row.hints)} hints" if len(self.row.hints) > 1 else ""
+
+    def _program_asks(self) -> bool:
+        """What can't be compared is asked about, with what would make it comparable."""
+        return bool(self.program.asks) and self.program.asks in self.row.correct.sentence
 
     def _which(self, verdict: Verdict) -> str:
         return "the right" if self.program.shows_in(verdict.tensor) else "another"
 
 
+_AS_IT_MUST = f"{COULD_NOT_LOOK}, with what makes it comparable"
+_RIGHT_OF_CORRECT = (
+    SAME,
+    _AS_IT_MUST,
+    f"{COULD_NOT_LOOK}, then {SAME}",
+    f"{COULD_NOT_LOOK}, then {SAME} after 2 hints",
+)
 _RIGHT_OF_WRONG = (
     f"{DIFFERENT} at the right tensor",
     f"{COULD_NOT_LOOK}, naming the right tensor",
@@ -77,8 +92,8 @@ def page(programs: list[Program], rows: dict[str, Row]) -> str:
         "",
         "Made by `tools/programs`: small programs, each run by one process (the reference), then in parallel, correct",
         "and with one small mistake; tolerances are measured. *First* is the verdict with nothing said; *then* that",
-        "after one hint: options that only an author knows, or the draft of `ttrace annotate`. The *right* tensor is",
-        "where a wrong twin's mistake shows first, which the text of the program says.",
+        "after a hint: options that only an author knows, then the draft of `ttrace annotate` where it still could not",
+        "look. The *right* tensor is where a wrong twin's mistake shows first, which the text of the program says.",
         "",
         f"{len(programs)} programs and idioms, of {len(packages)} packages; {len(looked_at)} were run.",
         "",
@@ -124,7 +139,7 @@ def _line(each: Judged) -> str:
         program.package,
         program.parallel,
         _verdict(row.correct, SAME),
-        _then(row.hinted_correct, row.hint, SAME),
+        _then(row.hinted_correct, ", ".join(row.hints), SAME),
         _verdict(row.wrong, DIFFERENT),
         _then(row.hinted_wrong, "", DIFFERENT),
         f"{_escaped(tensor)}{right}" if tensor else "",
@@ -147,7 +162,7 @@ def _then(verdict: Verdict | None, hint: str, expected: str) -> str:
 
 def _remarks(each: Judged) -> list[str]:
     row, lines = each.row, []
-    if each.correct not in (SAME, f"{COULD_NOT_LOOK}, then {SAME}"):
+    if each.correct not in _RIGHT_OF_CORRECT:
         said = row.hinted_correct or row.correct
         lines.append(f"- {each.program.name}, correct: {each.correct}: {_escaped(said.sentence)}")
     if each.wrong not in _RIGHT_OF_WRONG:

@@ -49,13 +49,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Row:
-    """A program. The hinted verdicts are those after what was said to have it looked at; None: nothing was said."""
+    """A program. The hinted verdicts are those after all of the hints; None: nothing was said."""
 
     commit: str
     seconds: float
     correct: Verdict
     wrong: Verdict
-    hint: str = ""
+    hints: list[str] = field(default_factory=list)
     hinted_correct: Verdict | None = None
     hinted_wrong: Verdict | None = None
 
@@ -83,16 +83,20 @@ def run(program: Program) -> Row:
         runs.collect("reference", ranks=1)
         runs.estimate()
         correct, wrong = (runs.first_verdict(twin) for twin in ("correct", "wrong"))
-        hint, hinted_correct, hinted_wrong = "", None, None
-        if COULD_NOT_LOOK in (correct.verdict, wrong.verdict) or (program.hint and correct.verdict != SAME):
-            hint, options = runs.hint()
+        hints, options, hinted_correct, hinted_wrong = [], [], None, None
+        for say in (runs.what_its_author_knows, runs.what_annotate_drafts):
+            if COULD_NOT_LOOK not in ((hinted_correct or correct).verdict, (hinted_wrong or wrong).verdict):
+                break
+            hint, more = say(options)
             if hint:
+                hints.append(hint)
+                options += more
                 hinted_correct, hinted_wrong = (runs.check(twin, options) for twin in ("correct", "wrong"))
     except RunError as error:
-        hint, hinted_correct, hinted_wrong = "", None, None
+        hints, hinted_correct, hinted_wrong = [], None, None
         correct = wrong = Verdict(NOT_RUN, sentence=str(error))
     seconds = round(time.monotonic() - started, 1)
-    row = Row(commit(), seconds, correct, wrong, hint, hinted_correct, hinted_wrong)
+    row = Row(commit(), seconds, correct, wrong, hints, hinted_correct, hinted_wrong)
     _keep(program.name, row)
     return row
 
@@ -141,13 +145,15 @@ class _Runs:
             return Verdict(COULD_NOT_LOOK, sentence=_line(said.replace("ttrace: error: ", "")))
         return Verdict.of_report(json.loads(report.read_text()))
 
-    def hint(self) -> tuple[str, list[str]]:
-        """What is said next, and the options that say it: what only an author knows, or else what `ttrace annotate`
-        drafts."""
-        if self._program.hint:
-            return self._program.hint, shlex.split(self._program.hint)
+    def what_its_author_knows(self, _: list[str]) -> tuple[str, list[str]]:
+        """To be read, and the options that say it; empty where there is nothing to say."""
+        return self._program.hint, shlex.split(self._program.hint)
+
+    def what_annotate_drafts(self, options: list[str]) -> tuple[str, list[str]]:
+        """The same, of `ttrace annotate` on the correct program with what was said before."""
         draft = self._directory / "annotations.yaml"
-        self._run("annotate", "correct", "--reference", "reference", "-o", draft, codes=(0, 1, 2))
+        words = ["correct", "--reference", "reference", *options, "-o", draft]
+        self._run("annotate", *words, codes=(0, 1, 2))
         return ("annotate", ["-a", str(draft)]) if draft.exists() else ("", [])
 
     def _command(self, ranks: int) -> list[str]:

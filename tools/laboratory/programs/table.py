@@ -13,7 +13,7 @@ KINDS = ROOT / "tests" / "programs" / "kinds"  # what the tests run: idioms of n
 KINDS_TABLE = HERE / "kinds.txt"
 _HELPERS = ("job", "before_torchvision")  # modules that programs import
 _SAID = ("package", "parallel", "mistake", "shows")
-_MAY_BE_SAID = ("hint", "iterations")
+_MAY_BE_SAID = ("hint", "iterations", "asks")
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class Program:
     mistake: str  # what the wrong twin does
     mistake_name: str  # as the program is told, by MISTAKE in the environment
     shows: tuple[str, ...]  # where that shows first: globs for a tensor's name and its kind
-    hint: str  # the options of a check that only an author knows
+    hint: str  # the options of a check that only an author knows; empty: none
     iterations: str  # to record; empty: ttrace's choice
+    asks: str  # where a correct program cannot be compared: what the question about it must say
 
     @property
     def ranks(self) -> int:
@@ -51,7 +52,7 @@ def programs() -> list[Program]:
 
 
 def kinds(table: str) -> list[Program]:
-    """Of lines as `program arguments | ranks and axes | mistake | where it shows | what only an author knows`."""
+    """Of lines as `program arguments | ranks and axes | mistake | where it shows | hint or asks: words`."""
     found = []
     for number, line in enumerate(table.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -59,14 +60,17 @@ def kinds(table: str) -> list[Program]:
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) != 5:
             raise ValueError(f"kinds.txt, line {number}: expected five cells")
-        told, parallel, mistake, shows, hint = cells
+        told, parallel, mistake, shows, further = cells
         stem, *arguments = told.split()
         path = KINDS / f"{stem}.py"
         if not path.exists():
             raise ValueError(f"kinds.txt, line {number}: no program {path.relative_to(ROOT)}")
-        said = {"package": "PyTorch", "parallel": parallel, "mistake": mistake, "shows": shows, "hint": hint}
-        if stem == "accumulated":
-            said["iterations"] = "1"  # the first is right
+        said = {"package": "PyTorch", "parallel": parallel, "mistake": mistake, "shows": shows}
+        if further:
+            key, _, words = further.partition(": ")
+            if key not in _MAY_BE_SAID or not words:
+                raise ValueError(f"kinds.txt, line {number}: expected one of {', '.join(_MAY_BE_SAID)}, and words")
+            said[key] = words
         found.append(_program("-".join([stem, *arguments]), path, _sentence(_text_of(path)), said, mistake, arguments))
     return found
 
@@ -97,6 +101,7 @@ def _program(name: str, path: Path, idiom: str, said: dict, mistake_name: str, a
         shows=tuple(pattern.strip().replace("[", "[[]") for pattern in said["shows"].split(",")),
         hint=said.get("hint", ""),
         iterations=said.get("iterations", ""),
+        asks=said.get("asks", ""),
     )
 
 

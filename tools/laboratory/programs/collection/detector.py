@@ -4,7 +4,7 @@ package: PyTorch
 parallel: data parallel by hand, 2 ranks
 mistake: the gradient of one bias is not reduced
 shows: box_head.bias main_grad
-hint: --axes dp=2
+asks: run each rank's samples as a micro-batch of the reference
 """
 
 import torch.nn.functional as F

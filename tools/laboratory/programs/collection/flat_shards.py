@@ -23,7 +23,7 @@ class Block(nn.Module):
 
 
 model = nn.Sequential(nn.Linear(10, 24), Block(), Block(), nn.Linear(24, 4))
-clip = functools.partial(nn.utils.clip_grad_norm_, model.parameters())
+clip = functools.partial(nn.utils.clip_grad_norm_, list(model.parameters()))
 if RANKS > 1:
     policy = ModuleWrapPolicy({Block})
     model = FullyShardedDataParallel(

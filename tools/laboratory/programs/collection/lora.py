@@ -3,7 +3,7 @@
 package: peft and transformers' Trainer
 parallel: DDP by Trainer, 2 ranks
 mistake: tokens are not averaged across devices
-shows: (model):num_items_in_batch input, loss scalar
+shows: (model):num_items_in_batch input, *:loss output, loss scalar
 """
 
 import os

@@ -2,8 +2,8 @@
 
 package: torchdiffeq
 parallel: DDP, 2 ranks
-mistake: rank 1 integrates to 1.01 in place of 1
-shows: field*input
+mistake: rank 1 integrates to 1.01 in place of 1, in one step more
+shows: field* input, decode input
 """
 
 from job import MISTAKE, RANK, ddp, nn, own, step, torch

@@ -3,7 +3,7 @@
 package: PyTorch
 parallel: tensor parallel by hand, 2 ranks
 mistake: the gradient of one norm's bias is not reduced
-shows: blocks.0.n2.bias main_grad
+shows: blocks.0.n2.bias main_grad, blocks.0.n2.bias param_grad
 hint: --axes tp=2
 """
 
