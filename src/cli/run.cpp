@@ -309,8 +309,8 @@ constexpr const char* kFooter = R"(ttrace.yaml:
                                         # annotations: and tolerance: files
   correspondence: ours.yaml             # the candidates are another program
   iterations: 0-1
-  then: 2                           # light iterations behind these: gradients,
-                                    # updates, buffers and scalars alone
+  then: 2                               # light iterations behind these:
+                                        # gradients, updates, buffers, scalars
   seeds: 3                              # perturbed runs
   timeout: 30m                          # of each command; one may have its own
   environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results

@@ -129,6 +129,7 @@ Tolerance read_tolerance(const std::string& where, const YamlNode& node, int lin
     if (!said) continue;
     tolerance.statistics.emplace(statistic, read_statistic(where, *said, statistic, name, {where, line}, file));
   }
+  if (const auto light = fields.take_if("light")) tolerance.light = fields.number_of(*light, "light");
   fields.done();
   if (tolerance.samples.size() != file.perturbed_runs.size()) {
     fail_at(where, line,

@@ -58,6 +58,7 @@ std::string to_yaml(const ToleranceFile& file) {
     if (tolerance.rerun) text += fmt::format("rerun: {}, ", *tolerance.rerun);
     text += fmt::format("estimate: {}, floor: {}, allowed: {}", tolerance.estimate, tolerance.floor, tolerance.allowed);
     for (const auto& [statistic, said] : tolerance.statistics) text += statistic_yaml(statistic, said);
+    if (tolerance.light) text += fmt::format(", light: {}", *tolerance.light);
     text += "}\n";
   }
   return fmt::format("{}{} {}\n{}", header, kSealKey, seal_of(header + text), text);

@@ -59,15 +59,6 @@ double allowed_between_copies(const Finding& finding) {
   return is_one_value ? 0 : finding.allowed.value_or(0);
 }
 
-// What light iterations are allowed beside what was measured. Errors grow from step to step, in each run in its own way:
-// three perturbed runs tell how large they become, and not how large at most. What a wrong step does is larger still.
-constexpr double kLightSlack = 10;
-
-void widen(double factor, Finding& finding) {
-  if (finding.allowed) *finding.allowed *= factor;
-  for (JudgedStatistic& judged : finding.statistics) judged.allowed *= factor;
-}
-
 void judge_exact(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, 0)) return;
   if (difference.differing == 0) return;
@@ -250,9 +241,13 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
     allowance = allowance_for(*tolerance, finding.id);
     finding.allowed = allowance.allowed;
     finding.by_override = allowance.by_override;
-    if (allowance.tolerance != nullptr) finding.statistics = measure_statistics(difference, *allowance.tolerance);
+    if (allowance.tolerance != nullptr && finding.light) {
+      finding.allowed =
+          kLightSlack * std::max(*finding.allowed, tolerance->margin * allowance.tolerance->light.value_or(0));
+    } else if (allowance.tolerance != nullptr) {
+      finding.statistics = measure_statistics(difference, *allowance.tolerance);
+    }
     if (difference.sketch && finding.allowed) *finding.allowed *= difference.sketch->widening;
-    if (finding.light) widen(kLightSlack, finding);
   }
   finding.floating = !exact;
 

@@ -359,6 +359,7 @@ std::optional<Finding> find_unseen(const TensorPair& pair) {
 void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
                      const RecordedChoices& choices, LoneBuffers& buffers, Matching& matching) {
   DtypeNotes dtypes;
+  std::int64_t unseen_in_light = 0;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair = without_cut_padding({counterpart(reference, id), &tensor}, matching);
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
@@ -372,9 +373,8 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     } else if (auto mismatch = find_mismatch(pair, {"the reference has", "the candidate"})) {
       matching.findings.push_back(std::move(*mismatch));
     } else if (auto unseen = find_unseen(pair)) {
-      // Of a light iteration: nobody chose to sketch it.
-      if (pair.reference->light || pair.candidate->light) {
-        ++matching.waived;
+      if (pair.reference->light || pair.candidate->light) {  // nobody chose to sketch it
+        ++unseen_in_light;
       } else {
         matching.findings.push_back(std::move(*unseen));
       }
@@ -395,6 +395,12 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     }
   }
   dtypes.write(matching.notes);
+  if (unseen_in_light == 0) return;
+  matching.waived += unseen_in_light;
+  matching.notes.push_back(
+      fmt::format("waived: {} of light iterations, whose sketches do not show what they differ by: shards end within a "
+                  "cell, or are cut otherwise (`collect --iterations` records them whole)",
+                  count_of(unseen_in_light, "tensor")));
 }
 
 // True for a further call of a module, or a further element of a list that it is given, where the candidate's ranks ran

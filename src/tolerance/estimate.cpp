@@ -13,6 +13,9 @@
 //   estimate   = max over s, micro-batches and iterations, and over the unperturbed rerun
 //   allowed    = margin * max(estimate, floor)
 //
+// Light iterations (FurtherIterations in base/trace.h) are apart: what errors grow to in later steps is nothing that the
+// first may differ by. They are allowed kLightSlack * max(allowed, margin * light), `light` being their own maximum.
+//
 // The maximum, not a mean: it is a bound that is asked for, and S is small. Micro-batches and iterations
 // are pooled, since they are further samples of one random quantity. A run that is broken would decide it alone:
 // family.cpp refuses it. The rerun measures what the run does
@@ -45,6 +48,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "tolerance/estimate_coherence.h"
@@ -143,6 +148,58 @@ void note_rerouting(const std::map<ToleranceKey, Responses>& perturbed, Toleranc
       rerouted, perturbed.size()));
 }
 
+// True where something else than light iterations has the tensor's kind and name.
+std::set<ToleranceKey> keys_of_whole(const RunDifferences& run) {
+  std::set<ToleranceKey> keys;
+  for (const TensorPair& pair : run.pairs) {
+    if (!pair.reference->light) keys.emplace(pair.reference->id.kind, pair.reference->id.name);
+  }
+  return keys;
+}
+
+// Returns what the run has of light iterations, or the rest. A tensor that only light ones have is of the rest.
+RunDifferences part_of(const RunDifferences& run, bool light) {
+  const std::set<ToleranceKey> whole = keys_of_whole(run);
+  RunDifferences part{run.what, {}, {}, {}};
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const LogicalTensor& tensor = *run.pairs[i].reference;
+    if ((tensor.light && whole.contains({tensor.id.kind, tensor.id.name})) != light) continue;
+    part.pairs.push_back(run.pairs[i]);
+    part.differences.push_back(run.differences[i]);
+    if (!run.rerouted.empty()) part.rerouted.push_back(run.rerouted[i]);
+  }
+  return part;
+}
+
+// Returns the norms of the reference's parameters, by name.
+std::map<std::string, double> norms_of_parameters(const RunDifferences& run) {
+  std::map<std::string, double> norms;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const TensorId& id = run.pairs[i].reference->id;
+    if (id.kind == Kind::kParam) norms.try_emplace(id.name, std::sqrt(run.differences[i].reference_square));
+  }
+  return norms;
+}
+
+// Adds what light iterations respond, and what of an update each element may be off by: a rounding step of its
+// parameter. Perturbed runs of small updates may well see none. Whole iterations prove such a step by itself.
+void add_light(const RunDifferences& run, ToleranceFile& file) {
+  const RunDifferences light = part_of(run, true);
+  const auto add = [&](const ToleranceKey& key, double rel_err) {
+    std::optional<double>& most = file.tensors[key].light;
+    most = std::max(most.value_or(0), rel_err);
+  };
+  for (const auto& [key, measured] : responses_of({&light, 1})) add(key, largest_of(measured.by_run[0]));
+  const std::map<std::string, double> norms = norms_of_parameters(run);
+  for (std::size_t i = 0; i < light.pairs.size(); ++i) {
+    const LogicalTensor& update = *light.pairs[i].reference;
+    const auto parameter = norms.find(update.id.name);
+    const double norm = std::sqrt(light.differences[i].reference_square);
+    if (update.id.kind != Kind::kParamDelta || parameter == norms.end() || norm == 0) continue;
+    add({update.id.kind, update.id.name}, std::min(epsilon_of(update.dtype) * parameter->second / norm, 1.0));
+  }
+}
+
 }  // namespace
 
 bool differs(const RunDifferences& run) {
@@ -152,8 +209,10 @@ bool differs(const RunDifferences& run) {
   return false;
 }
 
-ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
-                       const EstimateOptions& options, OwnRoundings own_sums) {
+namespace {
+
+ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
+                             const EstimateOptions& options, OwnRoundings own_sums) {
   require_effective_runs(perturbed);
   require_one_family(perturbed, rerun, options);
   own_sums.merge(measure_own_norms(perturbed[0].pairs, perturbed[0].differences));
@@ -192,6 +251,20 @@ ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDiffe
   estimate_statistics(perturbed, rerun, options, own_sums, file);
   estimate_coherence(perturbed, rerun, options, own_sums, file);
   require_signal(file, perturbed);
+  return file;
+}
+
+}  // namespace
+
+ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
+                       const EstimateOptions& options, OwnRoundings own_sums) {
+  std::vector<RunDifferences> whole;
+  for (const RunDifferences& run : perturbed) whole.push_back(part_of(run, false));
+  std::optional<RunDifferences> whole_rerun;
+  if (rerun != nullptr) whole_rerun = part_of(*rerun, false);
+  ToleranceFile file = estimate_whole(whole, whole_rerun ? &*whole_rerun : nullptr, options, std::move(own_sums));
+  for (const RunDifferences& run : perturbed) add_light(run, file);
+  if (rerun != nullptr) add_light(*rerun, file);
   return file;
 }
 

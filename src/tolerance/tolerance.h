@@ -36,7 +36,12 @@ struct Tolerance {
   double floor = 0;
   double allowed = 0;                                  // margin * max(estimate, floor)
   std::map<Statistic, StatisticTolerance> statistics;  // those beside the norm; empty where the norm sees as much
+  std::optional<double> light = {};                    // as `estimate`, of light iterations; none: it is in none
 };
+
+// What light iterations are allowed, times what others are. Errors grow from step to step, in each run in its own way:
+// three perturbed runs tell how large they become, and not how large at most. What a wrong step does is larger still.
+inline constexpr double kLightSlack = 10;
 
 struct ToleranceOverride {
   std::string pattern;  // as in annotations

@@ -2,6 +2,7 @@
 a mistake that begins with the second step is found, and costs a fraction of a whole recording."""
 
 import json
+import re
 
 import pytest
 from conftest import TTRACE, ranks, run
@@ -85,6 +86,20 @@ def test_a_mistake_that_the_first_step_does_not_show_is_found(checked, mistake, 
     first = report["first_wrong"]
     assert report["verdict"] == "different"
     assert (first["kind"], first["iteration"]) == (kind, iteration), first
+
+
+def test_what_the_first_iteration_is_allowed_does_not_grow_with_them(tmp_path):
+    allowed = {}
+    for then in (0, 2):
+        reference = collect(tmp_path, f"reference-{then}", "--then", then)
+        tolerance = tmp_path / f"{then}.yaml"
+        estimate = [TTRACE, "estimate-tolerance", "-o", tolerance, "--reference", reference]
+        estimated = run([*estimate, "--", *ranks(1, tmp_path / "program.py", "", 3)])
+        assert estimated.returncode == 0, estimated.stderr
+        allowed[then] = tolerance.read_text().partition("\ntensors:\n")[2]
+    without_light, found = re.subn(r", light: [^,}]+", "", allowed[2])
+    assert without_light == allowed[0]
+    assert found > 10
 
 
 def test_they_hold_what_carries_over_and_large_tensors_as_sketches(checked, tmp_path):

@@ -99,6 +99,45 @@ TEST_CASE("what is allowed is the margin times the largest response of any run a
   CHECK(file.notes.empty());
 }
 
+TEST_CASE("what errors grow to in light iterations is theirs alone") {
+  Model model;
+  LogicalTensor *first = model.changeable(Kind::kMainGrad, "fc.weight"),
+                *later = model.changeable(Kind::kMainGrad, "fc.weight"),
+                *alone = model.changeable(Kind::kMainGrad, "late.weight");
+  later->id.iteration = alone->id.iteration = 1;
+  later->light = alone->light = true;
+  const std::vector<const LogicalTensor*> tensors = {first, later, alone};
+  const std::vector<RunDifferences> runs = runs_of(tensors, {{0.01, 0.2, 0.1}, {0.02, 0.1, 0.1}, {0.01, 0.1, 0.2}});
+  const RunDifferences rerun = run_of("rerun", tensors, {0, 0.3, 0});
+  const ToleranceFile file = estimate(runs, &rerun, {});
+  const Tolerance& both = file.tensors.at({Kind::kMainGrad, "fc.weight"});
+  CHECK(both.samples == std::vector<double>{0.01, 0.02, 0.01});
+  CHECK(both.allowed == doctest::Approx(0.06));
+  CHECK(both.light == doctest::Approx(0.3));
+  // What only light iterations have is held to what was measured there.
+  const Tolerance& late = file.tensors.at({Kind::kMainGrad, "late.weight"});
+  CHECK(late.estimate == doctest::Approx(0.2));
+  CHECK_FALSE(late.light.has_value());
+
+  CHECK(judge({first, first}, moved_by(0.1), &file).verdict == Verdict::kFail);
+  const Finding finding = judge({later, later}, moved_by(0.1), &file);
+  CHECK(finding.allowed == doctest::Approx(kLightSlack * 0.9));
+  CHECK_FALSE(is_wrong(finding));
+}
+
+TEST_CASE("an update in a light iteration may be off by rounding steps of its parameter, which no run need have met") {
+  Model model;
+  LogicalTensor *weight = model.changeable(Kind::kParam, "fc.weight"),
+                *update = model.changeable(Kind::kParamDelta, "fc.weight"),
+                *first = model.changeable(Kind::kParamDelta, "fc.weight");
+  update->id.iteration = 1;
+  update->light = true;
+  std::vector<RunDifferences> runs = runs_of({weight, first, update}, {{0, 0.1, 0}, {0, 0.1, 0}, {0, 0.1, 0}});
+  for (RunDifferences& run : runs) run.differences[2].reference_square = 8e-6;  // of the parameter's norm a thousandth
+  const Tolerance tolerance = estimate(runs, nullptr, {}).tensors.at({Kind::kParamDelta, "fc.weight"});
+  CHECK(tolerance.light == doctest::Approx(1000 * kFloat32Epsilon));
+}
+
 // A tensor of 32 rows of 32 elements; `scale` is signed, the others relative as in Difference.
 Difference moved_along(double rel_err, double scale, double row, double element) {
   Difference difference;
