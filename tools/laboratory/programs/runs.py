@@ -13,7 +13,7 @@ from freshness import commit
 from sweeps import warm
 from sweeps.runs import TTRACE
 
-from .table import ROOT, Program
+from .table import KINDS, ROOT, Program
 
 PYTHON = ROOT / ".venv-programs" / "bin" / "python"
 WORK = ROOT / "build" / "programs"
@@ -162,6 +162,7 @@ class _Runs:
     def _run(self, *words: object, mistake: str = "", codes: tuple[int, ...] = (0,)) -> str:
         """What it says. Raises RunError."""
         environment = os.environ | {"MISTAKE": mistake, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment["PYTHONPATH"] = str(KINDS)  # its job.py is every program's
         command = [str(word) for word in (TTRACE, *words)]
         try:
             done = subprocess.run(

@@ -11,7 +11,7 @@ ROOT = HERE.parents[2]
 COLLECTION = HERE / "collection"
 KINDS = ROOT / "tests" / "programs" / "kinds"  # what the tests run: idioms of no package
 KINDS_TABLE = HERE / "kinds.txt"
-_HELPERS = ("job", "before_torchvision")  # modules that programs import
+_HELPERS = ("before_torchvision", "gpt_model", "llama_model")  # modules that programs import
 _SAID = ("package", "parallel", "mistake", "shows")
 _MAY_BE_SAID = ("hint", "iterations", "asks")
 
