@@ -15,6 +15,7 @@ struct Step {
 };
 
 // Says what a check lacks whose candidate differs, where its findings would be about that alone: lacks.cpp.
+// The first also says it of one that may be right: what differs by names alone is in question.
 std::optional<Step> lacks_correspondence(const Report& report, const Situation& situation);
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation);
 std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation);

@@ -69,28 +69,16 @@ bool is_there(const TensorId& id, const Alignment& alignment) {
                      [&](const Finding& finding) { return finding.id == id && finding.reason != Reason::kOmission; });
 }
 
-std::set<std::string> names_of(const Alignment& alignment) {
-  std::set<std::string> names;
-  for (const auto& [id, tensor] : alignment.tensors) names.insert(id.name);
-  return names;
-}
-
 }  // namespace
 
 std::optional<Step> lacks_correspondence(const Report& report, const Situation& situation) {
   if (!situation.correspondence.empty()) return std::nullopt;
-  const std::set<std::string> of_reference = names_of(situation.reference.alignment),
-                              of_candidate = names_of(situation.candidate.alignment);
-  const auto is_common = [&](const std::string& name) { return of_candidate.contains(name); };
-  const auto common = static_cast<std::size_t>(std::ranges::count_if(of_reference, is_common));
-  // A module that is missing, or one more, leaves most names of the other.
-  if (of_candidate.empty() || 2 * common >= std::min(of_reference.size(), of_candidate.size())) return std::nullopt;
-  return Step{fmt::format("{} of the reference's {} names are among the candidate's {}: they are two programs, or name "
-                          "their modules otherwise; `ttrace annotate` drafts a correspondence where both implement one "
-                          "model, a file for --correspondence",
-                          common, of_reference.size(), of_candidate.size()),
-              fmt::format("ttrace annotate {} --reference {} -o correspondence.yaml", shell_word(report.runs.candidate),
-                          shell_word(report.runs.reference))};
+  const bool is_by_name = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.reason == Reason::kOtherNames && finding.verdict == Verdict::kMissing;
+  });
+  if (!is_by_name) return std::nullopt;
+  return Step{std::nullopt, fmt::format("ttrace annotate {} --reference {} -o correspondence.yaml",
+                                        shell_word(report.runs.candidate), shell_word(report.runs.reference))};
 }
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {

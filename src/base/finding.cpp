@@ -74,6 +74,9 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
      "explains the error"},
     {Reason::kOwnStatistics, "own-statistics",
      "untrusted: running statistics that each rank takes of its own samples, by the class of the module"},
+    {Reason::kOtherNames, "other-names",
+     "missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the "
+     "order of steps"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -137,12 +140,14 @@ bool is_loss(const TensorId& id) {
 }
 
 bool is_wrong(const Finding& finding) {
+  if (finding.reason == Reason::kOtherNames) return false;
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;
 }
 
 bool is_in_question(const Finding& finding) {
   return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
-         finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured;
+         finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured ||
+         finding.reason == Reason::kOtherNames;
 }
 
 bool is_of_step(const Finding& finding) {

@@ -63,6 +63,7 @@ enum class Reason : std::uint8_t {
   kUnknownLossScale,
   kNearUnmeasured,
   kOwnStatistics,
+  kOtherNames,
 };
 std::string_view name_of(Reason reason);
 Vocabulary<Reason> vocabulary_of(Reason);
@@ -204,10 +205,10 @@ Phase phase_of(const TensorId& id);
 // True for a scalar of a micro-batch, or one whose name ends in `loss`.
 bool is_loss(const TensorId& id);
 
-// True when the tensor differs, or is not there.
+// True when the tensor differs, or is not there, and that is not in question.
 bool is_wrong(const Finding& finding);
 
-// True where the tensor differs and may be right all the same: what would tell was not said.
+// True where the tensor differs, or is missing, and may be right all the same: what would tell was not said.
 bool is_in_question(const Finding& finding);
 
 // True where an optimizer's step is wrong by itself, whatever the gradients are.

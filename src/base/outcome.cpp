@@ -139,7 +139,10 @@ RunVerdict Report::verdict() const {
   const bool failed =
       std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::kFail; });
   const bool lacks_ranks = std::any_of(findings.begin(), findings.end(), is_of_absent_rank);
-  const bool lacks_tensors = totals.counts.missing > 0 || first_wrong() != nullptr;
+  const auto missing_in_question = std::count_if(findings.begin(), findings.end(), [](const Finding& finding) {
+    return is_in_question(finding) && finding.verdict == Verdict::kMissing;
+  });
+  const bool lacks_tensors = totals.counts.missing > missing_in_question || first_wrong() != nullptr;
   const bool wrong = totals.counts.fail > 0 || failed || (lacks_tensors && !lacks_ranks) || lacks_tolerance() ||
                      (strict && totals.counts.untrusted > in_question);
   if (wrong) return RunVerdict::kDifferent;

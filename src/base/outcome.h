@@ -241,12 +241,12 @@ struct Report {
   std::vector<std::string> notes;
   bool strict = false;  // untrusted counts as failed, and not-seen as could-not-look
 
-  // `different` where something failed, is missing of a whole candidate, has no tolerance or, if strict, is untrusted.
-  // Else `could-not-look` where that leaves the question open: ranks are missing or unfinished, something is in question,
-  // nothing passed, too little was proved (no floating-point tensor at all, or a kind of `unproved_kinds`, a loss is not
-  // finite, a family's gradients are zero or its steps unproved, an optimizer took no step), of a kind of tensors that were not seen nothing
-  // passed, the check is strict and something was not seen or a module is configured otherwise, or the job failed
-  // afterwards. Else `same`.
+  // `different` where something failed, is missing of a whole candidate and not in question, has no tolerance or, if
+  // strict, is untrusted. Else `could-not-look` where that leaves the question open: ranks are missing or unfinished,
+  // something is in question, nothing passed, too little was proved (no floating-point tensor at all, or a kind of
+  // `unproved_kinds`, a loss is not finite, a family's gradients are zero or its steps unproved, an optimizer took no
+  // step), of a kind of tensors that were not seen nothing passed, the check is strict and something was not seen or a
+  // module is configured otherwise, or the job failed afterwards. Else `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
   // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.

@@ -24,6 +24,18 @@ std::shared_ptr<const RandomDraws> RandomDraws::of_any_call() const {
   return draws;
 }
 
+std::shared_ptr<const RandomDraws> RandomDraws::with_names(
+    const std::function<std::string(std::int32_t, const std::string&)>& new_name) const {
+  auto draws = std::make_shared<RandomDraws>(std::map<TensorId, std::uint64_t>(), false);
+  for (const auto& [recorded, state] : states_) {
+    TensorId id = recorded;
+    id.name = new_name(recorded.chunk, recorded.name.get());
+    draws->states_.emplace(std::move(id), state);
+  }
+  for (const auto& [kind, module] : modules_) draws->modules_.emplace(kind, new_name(0, module));
+  return draws;
+}
+
 bool RandomDraws::holds(const TensorId& recorded) const {
   return states_.contains(call_of(recorded)) ||
          modules_.contains({recorded.kind, std::string(TensorName(recorded.name.get()).path)});

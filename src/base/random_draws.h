@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,10 @@ class RandomDraws {
 
   // The same where the numbers of micro-batches are others: what is known of modules, and not of their calls.
   std::shared_ptr<const RandomDraws> of_any_call() const;
+
+  // The same under the names that `new_name` makes of a chunk and a name.
+  std::shared_ptr<const RandomDraws> with_names(
+      const std::function<std::string(std::int32_t, const std::string&)>& new_name) const;
 
   // Of a tensor as the rank recorded it: true where it came after a draw.
   bool holds(const TensorId& recorded) const;

@@ -18,6 +18,7 @@
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/loss_scales.h"
+#include "diagnose/other_names.h"
 #include "diagnose/own_buffers.h"
 #include "diagnose/own_numbers.h"
 #include "identify/packed.h"
@@ -78,10 +79,20 @@ class Questions {
   Questions(Report& report, std::span<const std::optional<std::size_t>> follows_from, const Evidence& evidence)
       : report_(report), follows_from_(follows_from), evidence_(evidence), reasons_(report.findings.size()) {}
 
+  void mark_names() {
+    few_shared_names_ = describe_few_shared_names(evidence_);
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& finding = report_.findings[i];
+      if (!is_wrong(finding)) continue;
+      const bool is_by_name = few_shared_names_ && rests_on_name(finding, report_);
+      if (is_by_name || other_of_no_module(finding, report_, evidence_)) reasons_[i] = Reason::kOtherNames;
+    }
+  }
+
   void mark_own_numbers() {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const bool is_root = follows_from_[i] == i;
-      if (is_root && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
+      if (is_root && !reasons_[i] && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
         mark_followers(i, Reason::kOwnNumbers);
       }
     }
@@ -89,7 +100,9 @@ class Questions {
 
   void mark_loss_scales() {
     if (!is_training_right(report_)) return;
-    for (const std::size_t i : find_scaled(report_)) reasons_[i] = Reason::kUnknownLossScale;
+    for (const std::size_t i : find_scaled(report_)) {
+      if (!reasons_[i]) reasons_[i] = Reason::kUnknownLossScale;
+    }
   }
 
   void mark_buffers() {
@@ -164,8 +177,8 @@ class Questions {
     if (std::none_of(reasons_.begin(), reasons_.end(), [](const auto& reason) { return reason.has_value(); })) {
       return false;
     }
-    for (const Reason reason :
-         {Reason::kOwnNumbers, Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
+    for (const Reason reason : {Reason::kOtherNames, Reason::kOwnNumbers, Reason::kGuessedPlacement,
+                                Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
       const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
       if (tensors == 0) continue;
       const std::size_t finding = first_of(reason);
@@ -181,7 +194,9 @@ class Questions {
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       if (!reasons_[i]) continue;
-      report_.findings[i].verdict = Verdict::kUntrusted;
+      const bool stays_missing =
+          *reasons_[i] == Reason::kOtherNames && report_.findings[i].verdict == Verdict::kMissing;
+      if (!stays_missing) report_.findings[i].verdict = Verdict::kUntrusted;
       report_.findings[i].reason = *reasons_[i];
     }
     note_own_statistics();
@@ -263,6 +278,14 @@ class Questions {
 
   std::string sentence_about(std::size_t i, Reason reason) const {
     const Finding& finding = report_.findings[i];
+    if (reason == Reason::kOtherNames && few_shared_names_) return *few_shared_names_;
+    if (reason == Reason::kOtherNames) {
+      return fmt::format(
+          "{}: it has the values of the reference's {}. Both are in no module that is called, and go by the order of "
+          "their first steps, which may be another here. To tell them apart, step them in the reference's order, or "
+          "let each begin with a value of its own in both programs",
+          to_string(finding.id), printable(other_of_no_module(finding, report_, evidence_).value_or("")));
+    }
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
       return fmt::format(
           "{}. In the reference the iteration changes it, of a model that no optimizer updates: a moving average or a "
@@ -317,6 +340,7 @@ class Questions {
   std::span<const std::optional<std::size_t>> follows_from_;
   const Evidence& evidence_;
   std::vector<std::optional<Reason>> reasons_;  // by finding: why it is set aside
+  std::optional<std::string> few_shared_names_;
 };
 
 }  // namespace
@@ -324,6 +348,7 @@ class Questions {
 bool set_questions_aside(Report& report, std::span<const std::optional<std::size_t>> follows_from,
                          const Evidence& evidence) {
   Questions questions(report, follows_from, evidence);
+  questions.mark_names();
   questions.mark_own_numbers();
   questions.mark_loss_scales();
   questions.mark_guesses();

@@ -10,9 +10,11 @@
 
 namespace ttrace {
 
-// Makes untrusted the failed findings that leave a question open, and adds the questions to the report. `follows_from`
-// is that of the report's roots. Returns false where there is none; else the roots are to be looked for again.
+// Makes untrusted the findings that leave a question open (what is missing stays so), and adds the questions to the
+// report. `follows_from` is that of the report's roots. Returns false where there is none; else the roots are to be
+// looked for again.
 //
+// other-names: what is wrong by its name alone (diagnose/other_names.h).
 // unknown-loss-scale: the gradients of a micro-batch, and its loss, that are one multiple of the reference's, an integer
 // or one over it, or the loss alone, while every update and value of a parameter passes that steps make of them.
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of

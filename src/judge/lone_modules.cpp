@@ -39,7 +39,10 @@ bool is_zero(const LogicalTensor& tensor) {
 class Paths {
  public:
   explicit Paths(const Alignment& side) : side_(side) {
-    for (const auto& [id, tensor] : side.tensors) tensors_[std::string(TensorName(id.name).path)].push_back(id);
+    for (const auto& [id, tensor] : side.tensors) {
+      const bool is_of_module = id.kind != Kind::kScalar;  // a loss may have the name of a module
+      if (is_of_module) tensors_[std::string(TensorName(id.name).path)].push_back(id);
+    }
     for (const Finding& finding : side.findings) in_part_.emplace(TensorName(finding.id.name).path);
   }
 

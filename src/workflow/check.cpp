@@ -34,6 +34,8 @@
 #include "host/progress.h"
 #include "host/shell_words.h"
 #include "identify/data_parallel.h"
+#include "identify/no_module.h"
+#include "identify/wrappers.h"
 #include "judge/declared_sums.h"
 #include "judge/judge.h"
 #include "load/further.h"
@@ -116,6 +118,7 @@ struct LoadedRuns {
   std::optional<ToleranceFile>
       rounding;           // of a check by bits: what rounding may do to the iteration that differs first
   std::string told_axes;  // of the candidate, by its bytes where nobody says them; else empty
+  std::vector<std::string> seen_through;  // notes about the candidate's wrappers, whose names it does not have any more
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
   const ToleranceFile* tolerances() const { return tolerance ? &*tolerance : nullptr; }
@@ -231,7 +234,11 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     if (!options.accept_overrides) require_modest_overrides(*loaded.tolerance);
   }
   if (!options.allow_same_run) require_two_runs(reference, candidate);
-  if (options.correspondence.empty()) name_alike(reference, candidate, loaded.notes);
+  if (options.correspondence.empty()) {
+    name_alike(reference, candidate, loaded.notes);
+    loaded.seen_through = see_through_wrappers(reference, candidate);
+    number_as_reference(reference, candidate);
+  }
   if (!options.reference_iterations.empty()) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);
   }
@@ -474,7 +481,7 @@ std::optional<std::string> check_of_rounding(LoadedRuns& loaded, const CheckOpti
 // Says what to do next, and what people should know of the runs.
 void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Report& report) {
   const Trace& candidate = *loaded.candidate.trace;
-  const bool can_localize = unknown_to_localize(options).empty();
+  const bool can_localize = unknown_to_localize(options).empty() && loaded.seen_through.empty();
   add_advice({.reference = loaded.reference,
               .candidate = loaded.candidate,
               .is_mapping_known = is_mapping_known(options, candidate),
@@ -488,6 +495,7 @@ void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& op
               .is_saved = is_imported(*loaded.reference.trace) || is_imported(candidate)},
              report);
   for (std::string& note : notes_of_log_probs(measured.matching.pairs)) report.notes.push_back(std::move(note));
+  report.notes.insert(report.notes.end(), loaded.seen_through.begin(), loaded.seen_through.end());
   report.notes.insert(report.notes.end(), loaded.notes.begin(), loaded.notes.end());
   if (report.runs.failed && report.verdict() == RunVerdict::kDifferent) report.notes.push_back(*report.runs.failed);
   note_swapped(*loaded.reference.trace, candidate, report);

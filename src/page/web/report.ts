@@ -85,6 +85,9 @@ export type Reason =
   | "near-unmeasured"
   // untrusted: running statistics that each rank takes of its own samples, by the class of the module
   | "own-statistics"
+  // missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the order
+  // of steps
+  | "other-names"
 
 export type StatisticName =
   | "rel_err" // the norm of the difference over that of the reference

@@ -93,6 +93,9 @@ Reason = Literal[
     "near-unmeasured",
     # untrusted: running statistics that each rank takes of its own samples, by the class of the module
     "own-statistics",
+    # missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the
+    # order of steps
+    "other-names",
 ]
 
 StatisticName = Literal[

@@ -99,22 +99,21 @@ TEST_CASE("what is wrong in a place that is no guess is not withheld for want of
 }
 
 TEST_CASE("of two programs with few names in common, a correspondence is asked for") {
-  AlignedTrace reference = run_of({"train"}), candidate = run_of({"train"});
-  for (const char* const name : {"embed", "head", "layers.0.mlp", "layers.1.mlp"}) {
-    const TensorId id{.name = std::string(name)};
-    reference.alignment.tensors[id].id = id;
+  Finding by_name = wrong("mlp");
+  by_name.verdict = Verdict::kMissing;
+  by_name.reason = Reason::kOtherNames;
+  const std::string command = "ttrace annotate runs/candidate --reference runs/reference -o correspondence.yaml";
+  for (const bool differs : {false, true}) {
+    CAPTURE(differs);
+    std::vector<Finding> findings = {by_name};
+    if (differs) findings.push_back(wrong("loss"));
+    const Report report = advised(report_of(findings, 1), [](Situation&) {});
+    CHECK(report.advice.instead == std::nullopt);
+    CHECK(report.advice.next == command);
+    const Report told =
+        advised(report_of(findings, 1), [](Situation& situation) { situation.correspondence = "c.yaml"; });
+    CHECK(told.advice.next != command);
   }
-  for (const char* const name : {"embed", "wte", "h.0.mlp", "h.1.mlp"}) {
-    const TensorId id{.name = std::string(name)};
-    candidate.alignment.tensors[id].id = id;
-  }
-  Report report = report_of({wrong("mlp")}, 1);
-  add_advice({reference, candidate, true, true, "", "", "ttrace check", "ttrace localize"}, report);
-  CHECK(report.advice.instead.value().starts_with("1 of the reference's 4 names are among the candidate's 4"));
-  CHECK(report.advice.next == "ttrace annotate runs/candidate --reference runs/reference -o correspondence.yaml");
-  Report told = report_of({wrong("mlp")}, 1);
-  add_advice({reference, candidate, true, true, "c.yaml", "", "ttrace check", "ttrace localize"}, told);
-  CHECK(told.advice.instead == std::nullopt);
 }
 
 TEST_CASE("where a rank is missing, and a tensor is wrong, what the check lacks is a note") {

@@ -1,0 +1,247 @@
+#include "identify/wrappers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "base/describe.h"
+#include "base/tensor_name.h"
+#include "identify/renamed.h"
+
+namespace ttrace {
+namespace {
+
+constexpr int kMostDeep = 8;  // of wrappers around parts of what others hold
+
+// Tells two values of a parameter apart without a look at them: where it is whole, and how it begins.
+using Beginning = std::tuple<Dtype, Shape, std::uint64_t>;
+
+Beginning beginning_of(const Entry& entry) {
+  return {entry.dtype, entry.shape.get(), entry.sketch ? entry.sketch->checksum : entry.checksum};
+}
+
+// What the ranks have of a model chunk.
+struct ChunkNames {
+  std::map<std::string, std::vector<Beginning>, std::less<>> parameters;             // and buffers; of each rank
+  std::map<std::string, std::set<std::pair<Kind, std::string>>, std::less<>> calls;  // of a module: kind and member
+  std::map<std::string, std::set<std::string>, std::less<>> children;  // of each path that has some; the root's is ""
+};
+
+using NamesByChunk = std::map<std::int32_t, ChunkNames>;  // by chunk
+
+void add_children(std::string_view path, ChunkNames& names) {
+  for (std::size_t dot = path.rfind('.'); !path.empty(); dot = path.rfind('.')) {
+    const std::string_view parent = dot == path.npos ? std::string_view() : path.substr(0, dot);
+    const std::string_view child = dot == path.npos ? path : path.substr(dot + 1);
+    names.children[std::string(parent)].emplace(child);
+    path = parent;
+  }
+}
+
+NamesByChunk program_of(const Trace& trace) {
+  NamesByChunk program;
+  for (const RankTrace& rank : trace.ranks) {
+    std::set<std::tuple<std::int32_t, Kind, const char*>> seen;  // millions of entries share names
+    for (const Entry& entry : rank.entries) {
+      const Kind kind = entry.id.kind;
+      const std::string& text = entry.id.name.get();
+      const TensorName name(text);
+      // Neither a scalar's name is a module's, nor that of what no module has: `(optimizer).0`,
+      // `(model).CrossEntropyLoss`.
+      if (kind == Kind::kScalar || (text.starts_with('(') && name.path != kRootModule)) continue;
+      if (!seen.emplace(entry.id.chunk, kind, text.data()).second) continue;
+      ChunkNames& names = program[entry.id.chunk];
+      if (name.path != kRootModule) add_children(name.path, names);
+      if (kind == Kind::kParam || kind == Kind::kBuffer) {
+        names.parameters[std::string(name.path)].push_back(beginning_of(entry));
+      } else if (!is_parameter_kind(kind)) {
+        names.calls[std::string(name.path)].emplace(kind, name.member);
+      }
+    }
+  }
+  return program;
+}
+
+// A module, and the attribute by which it holds its only child, or that of its child, and so on.
+struct Wrapper {
+  std::string module;            // "" is the root
+  std::string attribute;         // with dots where it is of several modules, one inside the other
+  bool is_child_called = false;  // the reference's calls of the module are those of the child
+
+  std::string child() const { return module.empty() ? attribute : module + "." + attribute; }
+  std::string called() const { return module.empty() ? std::string(kRootModule) : module; }
+};
+
+// The path without the attribute; nothing where it is not inside the child.
+std::optional<std::string> path_without(const Wrapper& wrapper, std::string_view path) {
+  const std::string child = wrapper.child();
+  if (!is_inside(path, child)) return std::nullopt;
+  const std::string_view inside = path.substr(child.size() + 1);
+  return wrapper.module.empty() ? std::string(inside) : fmt::format("{}.{}", wrapper.module, inside);
+}
+
+// Counts the candidate's parameters, or modules, inside a wrapper.
+struct Counted {
+  std::int64_t inside = 0;                 // all of them
+  std::int64_t named = 0;                  // of these, those whose name without the attribute is the reference's
+  std::int64_t comparable = 0, equal = 0;  // of these, those that begin alike in dtype and shape, and in bytes
+};
+
+Counted weigh_parameters(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
+  Counted found;
+  for (const auto& [path, values] : candidate.parameters) {
+    const auto plain = path_without(wrapper, path);
+    if (!plain) continue;
+    ++found.inside;
+    const auto other = reference.parameters.find(*plain);
+    if (other == reference.parameters.end()) continue;
+    ++found.named;
+    const Beginning& trusted = other->second.front();
+    const auto is_whole = [&](const Beginning& value) {
+      return std::get<Dtype>(value) == std::get<Dtype>(trusted) && std::get<Shape>(value) == std::get<Shape>(trusted);
+    };
+    found.comparable += std::any_of(values.begin(), values.end(), is_whole) ? 1 : 0;
+    found.equal += std::find(values.begin(), values.end(), trusted) == values.end() ? 0 : 1;
+  }
+  return found;
+}
+
+Counted weigh_modules(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
+  Counted found;
+  for (const auto& [path, calls] : candidate.calls) {
+    const auto plain = path_without(wrapper, path);
+    if (!plain) continue;
+    ++found.inside;
+    found.named += reference.calls.contains(*plain) ? 1 : 0;
+  }
+  return found;
+}
+
+bool is_enough(const Counted& evidence) {
+  if (evidence.named * 2 <= evidence.inside) return false;
+  return evidence.comparable == 0 ? evidence.named == evidence.inside : evidence.equal * 2 > evidence.comparable;
+}
+
+bool is_in(const ChunkNames& names, const std::string& path) {
+  return names.children.contains(path) || names.parameters.contains(path) || names.calls.contains(path);
+}
+
+bool is_proved(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
+  const Counted parameters = weigh_parameters(wrapper, reference, candidate);
+  if (parameters.inside > 0) return is_enough(parameters);
+  const Counted modules = weigh_modules(wrapper, reference, candidate);
+  return modules.named * 2 > modules.inside;
+}
+
+// True where the reference's calls of the module are the child's: the wrapper is never called itself, or hands over
+// others than the child and the reference do.
+bool is_child_called(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
+  const auto calls_of = [](const ChunkNames& names, const std::string& module) {
+    const auto found = names.calls.find(module);
+    return found == names.calls.end() ? std::set<std::pair<Kind, std::string>>() : found->second;
+  };
+  const auto trusted = calls_of(reference, wrapper.called()), outer = calls_of(candidate, wrapper.called()),
+             inner = calls_of(candidate, wrapper.child());
+  return outer.empty() || (outer != trusted && inner == trusted);
+}
+
+// Returns what the module, and each that it alone holds, is a wrapper of; nothing where that is not proved of any.
+std::optional<Wrapper> find_wrapper(const std::string& module, const ChunkNames& reference,
+                                    const ChunkNames& candidate) {
+  Wrapper wrapper{module, ""};
+  auto holder = candidate.children.find(module);
+  while (holder != candidate.children.end() && holder->second.size() == 1) {
+    const std::string& child = *holder->second.begin();
+    wrapper.attribute += wrapper.attribute.empty() ? child : "." + child;
+    holder = candidate.children.find(wrapper.child());
+    if (is_in(reference, wrapper.child())) return std::nullopt;
+    if (holder == candidate.children.end() || !is_proved(wrapper, reference, candidate)) continue;
+    wrapper.is_child_called = is_child_called(wrapper, reference, candidate);
+    return wrapper;
+  }
+  return std::nullopt;
+}
+
+// Returns those of which none is inside another.
+std::vector<Wrapper> find_wrappers(const ChunkNames& reference, const ChunkNames& candidate) {
+  std::vector<Wrapper> wrappers;
+  for (const auto& [module, children] : candidate.children) {
+    const auto holds = [&, &path = module](const Wrapper& wrapper) {
+      return wrapper.module.empty() || path == wrapper.module || is_inside(path, wrapper.module);
+    };
+    if (std::any_of(wrappers.begin(), wrappers.end(), holds)) continue;
+    if (auto wrapper = find_wrapper(module, reference, candidate)) wrappers.push_back(*std::move(wrapper));
+  }
+  return wrappers;
+}
+
+// True for what the whole model calls and does not have: `(model).CrossEntropyLoss`.
+bool is_inside_root(std::string_view path) {
+  return path.starts_with(kRootModule) && path.substr(kRootModule.size()).starts_with('.');
+}
+
+// The path without the attribute of the wrapper, if it is inside; the name of the calls of both, as they go.
+std::string path_through(const Wrapper& wrapper, std::string_view path) {
+  if (const auto plain = path_without(wrapper, path)) return *plain;
+  if (!wrapper.is_child_called) return std::string(path);
+  if (path == wrapper.child()) return wrapper.called();
+  // A criterion that the wrapper calls is outside of what the reference calls the model.
+  if (wrapper.module.empty() && is_inside_root(path)) return std::string(path.substr(kRootModule.size() + 1));
+  return path == wrapper.called() ? wrapper.child() : std::string(path);
+}
+
+// Wrappers of a chunk, and the same with '#' for numbers, as a rank says what is alike in all layers.
+void rename_through(std::int32_t chunk, std::vector<Wrapper> wrappers, Trace& candidate) {
+  for (const Wrapper& wrapper : std::vector(wrappers)) {
+    const std::string family = without_numbers(wrapper.module);
+    if (family != wrapper.module) wrappers.push_back({family, wrapper.attribute, wrapper.is_child_called});
+  }
+  const NewName new_name = [&](std::int32_t of, const std::string& name) {
+    if (of != chunk) return name;
+    const TensorName parts(name);
+    std::string path(parts.path);
+    for (const Wrapper& wrapper : wrappers) {
+      std::string plain = path_through(wrapper, path);
+      if (plain != path) return fmt::format("{}{}{}", plain, parts.member, parts.call);
+    }
+    return name;
+  };
+  for (RankTrace& rank : candidate.ranks) rename_tensors(rank, new_name);
+}
+
+}  // namespace
+
+std::vector<std::string> see_through_wrappers(const Trace& reference, Trace& candidate) {
+  std::set<std::string> seen_through;
+  const NamesByChunk trusted = program_of(reference);
+  for (int depth = 0; depth < kMostDeep; ++depth) {
+    bool is_done = true;
+    for (const auto& [chunk, names] : program_of(candidate)) {
+      const auto of_reference = trusted.find(chunk);
+      if (of_reference == trusted.end()) continue;
+      std::vector<Wrapper> wrappers = find_wrappers(of_reference->second, names);
+      if (wrappers.empty()) continue;
+      for (const Wrapper& wrapper : wrappers) seen_through.insert(printable(without_numbers(wrapper.child())));
+      rename_through(chunk, std::move(wrappers), candidate);
+      is_done = false;
+    }
+    if (is_done) break;
+  }
+  std::vector<std::string> notes;
+  if (!seen_through.empty()) {
+    notes.push_back(
+        fmt::format("candidate: modules that hold nothing but one other are taken for wrappers, and their attribute is "
+                    "left out of the names inside, which then are the reference's: {}",
+                    comma_list(std::vector<std::string>(seen_through.begin(), seen_through.end()))));
+  }
+  return notes;
+}
+
+}  // namespace ttrace
