@@ -15,6 +15,7 @@
 #include "host/launch.h"
 #include "load/trace_reader.h"
 #include "workflow/collect.h"
+#include "workflow/keyed_seal.h"
 #include "workflow/processes.h"
 
 namespace ttrace::cli {
@@ -30,6 +31,7 @@ struct EstimateArguments {
   std::uint64_t seeds = kLeastPerturbedRuns;
   std::optional<std::size_t> jobs;  // absent: as many as the machine has room for
   std::vector<std::string> command;
+  bool seal = false;  // the output that is there, and nothing else
 };
 
 // Holds what the other runs record, as the reference did.
@@ -133,6 +135,12 @@ void require_runs(const EstimateToleranceOptions& options) {
 }
 
 int run(EstimateArguments arguments, Team& team) {
+  if (arguments.seal) {
+    seal_anew(arguments.output);
+    std::cout << fmt::format("{}: sealed with the key in {}\n", arguments.output.string(), kSealKeyVariable);
+    return kExitSame;
+  }
+  has_seal_key();  // one that is refused is so before runs that take minutes
   arguments.estimate.estimator = estimator_from_name(arguments.estimator);
   arguments.estimate.annotations.axes = arguments.axes;
   if (!arguments.command.empty() && team.size() > 1) {
@@ -205,6 +213,10 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
       ->type_name("FACTOR")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1000.0));
+  estimate
+      ->add_flag("--seal", arguments->seal,
+                 "Seal the OUTPUT that is there, after an edit, with the key in TTRACE_SEAL_KEY; measure nothing")
+      ->excludes(estimate->get_option("--perturbed"), estimate->get_option("--rerun"));
   add_collecting_options(*estimate, *arguments);
   estimate->footer(R"(Examples:
   ttrace estimate-tolerance -o tolerance.yaml --reference reference -- \

@@ -24,6 +24,7 @@
 #include "workflow/candidate_check.h"
 #include "workflow/check.h"
 #include "workflow/collect.h"
+#include "workflow/keyed_seal.h"
 #include "workflow/localize.h"
 #include "workflow/report_files.h"
 
@@ -64,7 +65,7 @@ std::vector<Job> select_candidates(const RunFile& file, const std::string& only)
   for (const Job& job : jobs) {
     check_axes(job.axes, fmt::format("{}:{}: axes of {}", file.path, job.line, job.name));
     if (!job.parameters.empty() || !job.annotations.empty()) load_annotations(annotations_for(file, job));
-    if (!job.tolerance.empty()) read_tolerances(job.tolerance);
+    if (!job.tolerance.empty()) read_sealed_tolerances(job.tolerance);
     names += (names.empty() ? "" : ", ") + job.name;
   }
   if (!only.empty()) {

@@ -27,8 +27,6 @@ struct FilePlace {
   int line;
 };
 
-constexpr const char* kToleranceFile = "a file of `ttrace estimate-tolerance`";
-
 Kind read_kind(const std::string& where, const Fields& fields, std::string_view word) {
   const auto kind = kind_from_name(word);
   if (!kind) {
@@ -251,6 +249,7 @@ ToleranceFile read_header(const std::string& where, Fields& header, const std::s
         read_update_tolerances(where, *updates, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));
   }
   require_seal(where, header, seal);
+  if (header.has("seal_by_key")) header.take_word("seal_by_key");  // whoever has the key looks at it
   header.done();
   require_made_of_group(where, file);
   return file;

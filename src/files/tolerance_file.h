@@ -43,6 +43,7 @@
 namespace ttrace {
 
 inline constexpr std::string_view kToleranceVersion = "4";
+inline constexpr const char* kToleranceFile = "a file of `ttrace estimate-tolerance`";
 
 // Throws InputError with `file:line` for YAML that does not parse, keys that are unknown, missing or
 // twice, numbers that are not finite or negative, an override without a reason, an epsilon that is not the compute

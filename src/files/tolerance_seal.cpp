@@ -20,7 +20,7 @@ std::string seal_of(std::string_view text) {
     const std::size_t first = line.find_first_not_of(" \t");
     if (first == line.npos || line[first] == '#') continue;
     in_overrides = line.starts_with("overrides:") || (in_overrides && (first > 0 || line[0] == '-'));
-    if (in_overrides || line.starts_with(kSealKey)) continue;
+    if (in_overrides || line.starts_with(kSealKey) || line.starts_with(kSealByKey)) continue;
     XXH3_64bits_update(state.get(), line.data(), line.size());
     XXH3_64bits_update(state.get(), "\n", 1);
   }

@@ -9,9 +9,10 @@
 namespace ttrace {
 
 inline constexpr std::string_view kSealKey = "seal:";
+inline constexpr std::string_view kSealByKey = "seal_by_key:";  // workflow/keyed_seal.h
 
 // 16 hexadecimal digits, a letter before them so that YAML takes them for a word: XXH3-64 over the lines of the file
-// but empty ones, comments, `overrides` with what belongs to it, and the seal itself. Blanks at the ends of lines do
+// but empty ones, comments, `overrides` with what belongs to it, and the seals themselves. Blanks at the ends of lines do
 // not count.
 std::string seal_of(std::string_view text);
 

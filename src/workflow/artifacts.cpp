@@ -15,6 +15,7 @@
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"
 #include "workflow/git.h"
+#include "workflow/keyed_seal.h"
 #include "workflow/software.h"
 
 namespace ttrace {
@@ -188,13 +189,15 @@ Key Artifacts::job_key(const Job& job) {
 }
 
 Key Artifacts::tolerance_key(const std::string& reference_run) const {
-  return {{"reference run", reference_run},
-          {"annotations", annotations_fingerprint(annotations_of_reference(file_))},
-          {"seeds", fmt::format("{}", file_.seeds)},
-          {"estimator", std::string(name_of(file_.estimator))},
-          {"margin", fmt::format("{}", file_.margin)},
-          {"tolerance file", std::string(kToleranceVersion)},
-          {"ttrace", TTRACE_VERSION}};
+  Key key = {{"reference run", reference_run},
+             {"annotations", annotations_fingerprint(annotations_of_reference(file_))},
+             {"seeds", fmt::format("{}", file_.seeds)},
+             {"estimator", std::string(name_of(file_.estimator))},
+             {"margin", fmt::format("{}", file_.margin)},
+             {"tolerance file", std::string(kToleranceVersion)},
+             {"ttrace", TTRACE_VERSION}};
+  if (has_seal_key()) key["sealed"] = "by key";
+  return key;
 }
 
 Key Artifacts::rerun_key(const std::string& reference_run, std::optional<std::uint64_t> seed) {

@@ -48,6 +48,7 @@
 #include "tolerance/default_tolerance.h"
 #include "workflow/annotations.h"
 #include "workflow/guesses.h"
+#include "workflow/keyed_seal.h"
 #include "workflow/option_values.h"
 #include "workflow/page_facts.h"
 #include "workflow/reference_order.h"
@@ -203,7 +204,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   if (!options.tolerance.empty() && !is_default) {
     // Deferred where no thread can be made. The path is copied, for the attempt would take one that may be moved.
     const std::filesystem::path file = options.tolerance;
-    tolerance = std::async(std::launch::async | std::launch::deferred, read_tolerances, file);
+    tolerance = std::async(std::launch::async | std::launch::deferred, read_sealed_tolerances, file);
   }
   ReadPair read = read_pair(options.reference, options.candidate, {options.python, options.threads}, team);
   Trace reference = std::move(read.reference.trace), candidate = std::move(read.candidate.trace);

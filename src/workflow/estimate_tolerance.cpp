@@ -22,6 +22,7 @@
 #include "tolerance/family.h"
 #include "workflow/annotations.h"
 #include "workflow/collect.h"
+#include "workflow/keyed_seal.h"
 
 namespace ttrace {
 namespace {
@@ -139,7 +140,9 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   return file;
 }
 
-void write_tolerances(const ToleranceFile& file, const fs::path& output) { write_file(output, to_yaml(file)); }
+void write_tolerances(const ToleranceFile& file, const fs::path& output) {
+  write_file(output, sealed_by_key(to_yaml(file)));
+}
 
 std::string summary_of(const ToleranceFile& file, const std::string& output) {
   const auto noise = std::count_if(file.tensors.begin(), file.tensors.end(),
