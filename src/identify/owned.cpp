@@ -41,33 +41,46 @@ std::set<std::string, std::less<>> owned_parameters(const Grouping& grouping, co
   return owned;
 }
 
-// The modules that have owned parameters, by path: whether each of these has the gradient that its step takes.
-std::map<std::string, bool, std::less<>> owned_modules(const Grouping& grouping,
-                                                       const std::set<std::string, std::less<>>& parameters) {
+struct OwnedModule {
+  bool is_final = true;               // each of its parameters has the gradient that its step takes
+  std::optional<std::int64_t> owner;  // the coordinate that has all of its parameters; nothing where several have some
+};
+
+using OwnedModules = std::map<std::string, OwnedModule, std::less<>>;
+
+void add(const std::string& path, const OwnedModule& inside, OwnedModules& modules) {
+  const auto [found, is_new] = modules.try_emplace(path, inside);
+  OwnedModule& module = found->second;
+  module.is_final = module.is_final && inside.is_final;
+  if (module.owner != inside.owner) module.owner.reset();
+}
+
+// The modules that have owned parameters, by path.
+OwnedModules owned_modules(const Grouping& grouping, const RankTable& table,
+                           const std::set<std::string, std::less<>>& parameters) {
   std::map<std::string, const Group*> main_gradients;
   for (const Group& group : grouping.groups) {
     if (group.id.kind == Kind::kMainGrad) main_gradients[group.id.name] = &group;
   }
-  std::map<std::string, bool, std::less<>> modules;
+  OwnedModules modules;
   for (const Group& group : grouping.groups) {
     if (group.id.kind != Kind::kParamGrad || !parameters.contains(group.id.name) || group.shards.empty()) continue;
     const auto main = main_gradients.find(group.id.name);
     const bool is_final = main != main_gradients.end() && !main->second->shards.empty() &&
                           main->second->shards[0].entry->checksum == group.shards[0].entry->checksum;
-    const auto [module, is_new] = modules.try_emplace(std::string(owner_of(group.id.name)), is_final);
-    module->second = module->second && is_final;
+    add(std::string(owner_of(group.id.name)), {is_final, only_coordinate(group, table, grouping.microbatches)},
+        modules);
   }
   return modules;
 }
 
 // Adds the modules around these that have no other parameters inside, such as an expert of two linears.
 void add_modules_around(const std::set<std::string, std::less<>>& parameters, const ModelLayout& layout,
-                        std::map<std::string, bool, std::less<>>& modules) {
-  std::map<std::string, bool, std::less<>> around;
-  for (const auto& [module, is_final] : modules) {
+                        OwnedModules& modules) {
+  OwnedModules around;
+  for (const auto& [module, owned] : modules) {
     for (std::string_view path = owner_of(module); path != kRootModule; path = owner_of(path)) {
-      const auto [found, is_new] = around.try_emplace(std::string(path), is_final);
-      found->second = found->second && is_final;
+      add(std::string(path), owned, around);
     }
   }
   for (const auto& [key, shape] : layout.shapes) {
@@ -78,6 +91,18 @@ void add_modules_around(const std::set<std::string, std::less<>>& parameters, co
     }
   }
   modules.merge(around);
+}
+
+// The owned module that a tensor of this module belongs to: the module itself, or the innermost around it that one
+// coordinate owns, such as the expert around an activation. Null where there is none.
+const OwnedModule* module_of(std::string_view path, const OwnedModules& modules) {
+  if (const auto found = modules.find(path); found != modules.end()) return &found->second;
+  while (path != kRootModule) {
+    path = owner_of(path);
+    const auto around = modules.find(path);
+    if (around != modules.end()) return around->second.owner ? &around->second : nullptr;
+  }
+  return nullptr;
 }
 
 // True for what the whole model is given on some rank alone, as the reference's is: the ids of a table that it has.
@@ -97,19 +122,20 @@ void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& l
   if (!grouping.microbatches.are_slices() || layout.reference == nullptr) return;
   const auto parameters = owned_parameters(grouping, table, layout);
   if (parameters.empty()) return;
-  auto modules = owned_modules(grouping, parameters);
+  auto modules = owned_modules(grouping, table, parameters);
   add_modules_around(parameters, layout, modules);
   for (Group& group : grouping.groups) {
     const bool is_parameter = is_parameter_kind(group.id.kind);
     const std::string_view path = TensorName(group.id.name).path;
-    const auto module = modules.find(is_parameter ? owner_of(path) : path);
-    const bool may_be_owned = module != modules.end() || is_whole_input(group);
+    const OwnedModule* module = module_of(is_parameter ? owner_of(path) : path, modules);
+    const auto coordinate = only_coordinate(group, table, grouping.microbatches);
+    const bool is_the_owners = module != nullptr && (!module->owner || module->owner == coordinate);
+    const bool may_be_owned = is_the_owners || is_whole_input(group);
     const bool is_owned = is_parameter ? parameters.contains(group.id.name)
-                                       : may_be_owned && !group.placement->is_placed() &&
-                                             only_coordinate(group, table, grouping.microbatches).has_value();
+                                       : may_be_owned && !group.placement->is_placed() && coordinate.has_value();
     if (!is_owned || group.shards.empty()) continue;
     group.owned = true;
-    if (is_gradient(group.id.kind) && module != modules.end() && module->second) group.loss = LossRole::kGradient;
+    if (is_gradient(group.id.kind) && module != nullptr && module->is_final) group.loss = LossRole::kGradient;
     if (is_parameter) continue;
     TensorPlacement& placement = grouping.by_shape.emplace_back(*group.placement);
     placement.guessed = true;

@@ -9,10 +9,11 @@ namespace ttrace {
 
 // Sets `owned` of the groups that one rank along the axes of slices owns, where no rule places them. Parameters are
 // owned where every rank holds some that no other has, and all together hold each one of the reference's; modules with
-// the parameters that are inside them, and no others; and so is what the model is given whole on one rank alone. What an
-// owned module is given and returns is of the samples of all ranks, in an order that nothing tells: its placement is a guess.
-// Where a rank's gradient is at once the one that its step takes, it was averaged before, as its module's gradients were:
-// these have no factor.
+// the parameters that are inside them, and no others; modules inside these that have no parameters, such as an expert's
+// activation, where the owner alone called them; and so is what the model is given whole on one rank alone. What an
+// owned module is given and returns is of the samples of all ranks, in an order that nothing tells: its placement is a
+// guess. Where a rank's gradient is at once the one that its step takes, it was averaged before, as its module's
+// gradients were: these have no factor.
 void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& layout);
 
 }  // namespace ttrace

@@ -1,7 +1,7 @@
 """A recommender whose tables each lie on one rank, under the names of the whole model: each rank looks the features of
 all ranks' samples up in its tables, and sends every rank its rows. The layers above are in DDP. With "towers" a table
-has a linear layer behind it, in a module that holds both; with "ids" each rank is given all samples' ids in its tables,
-and of its own samples what is dense."""
+has an activation and a linear layer behind it, in a module that holds all three; with "ids" each rank is given all
+samples' ids in its tables, and of its own samples what is dense."""
 
 import sys
 
@@ -30,7 +30,8 @@ class Exchange(torch.autograd.Function):
 
 
 def table():
-    return nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 8)) if "towers" in sys.argv else nn.Embedding(16, 8)
+    tower = nn.Sequential(nn.Embedding(16, 8), nn.Tanh(), nn.Linear(8, 8))
+    return tower if "towers" in sys.argv else tower[0]
 
 
 class Net(nn.Module):
