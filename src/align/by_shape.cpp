@@ -12,6 +12,7 @@
 
 #include "align/flat_rows.h"
 #include "align/fragment.h"
+#include "align/halo.h"
 #include "base/axis_names.h"
 #include "base/describe.h"
 #include "base/lookup.h"
@@ -35,6 +36,14 @@ constexpr std::string_view kOpenPacking =
 // For each open axis, the dimension that it splits; -1: none.
 using Assignment = std::vector<int>;
 
+// A dimension whose parts are together longer than the reference's: behind its end they are padding, or each begins
+// with the last elements of the one before it.
+struct Longer {
+  int dim = 0;
+  std::int64_t overlap = 0;  // so many elements; 0: padding
+  friend bool operator==(const Longer&, const Longer&) = default;
+};
+
 // All tensors of one name and kind, which lie alike.
 struct Subject {
   std::vector<Group*> groups;
@@ -43,7 +52,7 @@ struct Subject {
   std::vector<OpenAxis> open;
   std::vector<Assignment> candidates;
   std::optional<Assignment> settled;
-  std::optional<int> padded;  // the dimension whose parts are together longer than the reference's
+  std::optional<Longer> longer;
   std::map<const Group*, FlatRows> flat;
 };
 
@@ -58,9 +67,9 @@ const Shape* reference_shape(const ModelLayout& layout, TensorId id) {
 
 // The placement with the open axes as assigned. Of the axes of one dimension those that are given come last, innermost:
 // they are of the model, while an open one beside them is a slice of the batch. `slice_layout` is the layout of slices;
-// `padded` as in Subject.
+// `longer` as in Subject.
 TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>& open, const Assignment& assignment,
-                       const Layout* slice_layout, std::optional<int> padded) {
+                       const Layout* slice_layout, std::optional<Longer> longer) {
   TensorPlacement placement = given;
   std::vector<AxisUse> uses;
   for (std::size_t i = 0; i < open.size(); ++i) {
@@ -73,8 +82,15 @@ TensorPlacement placed(const TensorPlacement& given, const std::vector<OpenAxis>
     use.split.size = open[i].size;
     use.split.axis = open[i].name;
     if (open[i].slices) use.split.layout = slice_layout;
-    if (padded == assignment[i]) use.unpadded = kReferenceExtent;
-    if (padded == assignment[i]) padded.reset();  // the outermost axis says it for all of them
+    if (longer && longer->dim == assignment[i]) {
+      if (longer->overlap == 0) {
+        use.unpadded = kReferenceExtent;
+      } else {
+        use.split.layout = find_layout("halo");
+        use.split.options = {{"overlap", {longer->overlap}}};
+      }
+      longer.reset();  // the outermost axis says it for all of them
+    }
     uses.push_back(std::move(use));
   }
   placement.uses.insert(placement.uses.begin(), uses.begin(), uses.end());
@@ -87,6 +103,7 @@ struct Parts {
   std::vector<std::int64_t> sizes;   // by the parts' index, -1 where no shard is
   bool sums_up = true;               // the whole is the sum of the parts
   bool padded = false;               // by deduction: the whole ends where the reference's does
+  std::int64_t overlap = 0;          // by deduction: so many elements lie in two neighbours
 
   std::size_t index_of(const PresentRank& rank) const {
     std::int64_t index = 0;
@@ -106,6 +123,8 @@ std::optional<std::vector<Parts>> parts_of(const TensorPlacement& placement, std
     split.uses.push_back(&use);
     split.sums_up = split.sums_up && !use.unpadded && use.cu_seqlens.empty() && !use.split.layout->parts_share_elements;
     split.padded = split.padded || (use.deduced && use.unpadded);
+    const auto overlap = use.split.options.find("overlap");
+    if (use.deduced && overlap != use.split.options.end()) split.overlap = overlap->second[0];
   }
   for (Parts& split : parts) {
     std::int64_t count = 1;
@@ -144,9 +163,9 @@ std::optional<std::vector<bool>> explained_dimensions(const Group& group, const 
   for (std::size_t d = 0; d < reference.size(); ++d) {
     const Parts& split = (*parts)[d];
     if (split.padded && !may_be_padded(split, reference[d])) explained[d] = false;
-    if (!split.sums_up) continue;
+    if (!split.sums_up && split.overlap == 0) continue;
     const auto known = std::find_if(split.sizes.begin(), split.sizes.end(), [](std::int64_t n) { return n >= 0; });
-    std::int64_t sum = 0;
+    std::int64_t sum = -split.overlap * (std::ssize(split.sizes) - 1);
     // As `lay_out` does, a part that no rank holds is taken to be as large as another.
     for (const std::int64_t size : split.sizes) sum += size >= 0 ? size : *known;
     if (sum != reference[d]) explained[d] = false;
@@ -186,7 +205,7 @@ class ShapePlacer {
 
   void run() {
     collect();
-    for (auto& [key, subject] : subjects_) find_candidates(subject);
+    for (auto& [key, subject] : subjects_) find_candidates(key, subject);
     for (auto& [key, subject] : subjects_) keep_those_with_equal_copies(subject);
     while (settle_by_others()) {
     }
@@ -244,7 +263,7 @@ class ShapePlacer {
   TensorPlacement placed(const Subject& subject, const Assignment& assignment) const {
     const std::string& said = grouping_.microbatches.layout;
     return ttrace::placed(*subject.given, subject.open, assignment, find_layout(said.empty() ? "contiguous" : said),
-                          subject.padded);
+                          subject.longer);
   }
 
   // The dimensions in which each rank's part is as long as the inputs that it padded to the longest of its own samples.
@@ -300,7 +319,7 @@ class ShapePlacer {
     return true;
   }
 
-  void find_candidates(Subject& subject) const {
+  void find_candidates(const Key& key, Subject& subject) const {
     if (subject.known.empty() || settle_flat(subject)) return;
     std::set<int> dims;
     for (const auto& [group, reference] : subject.known) {
@@ -313,6 +332,7 @@ class ShapePlacer {
     }
     const std::vector<int> split(dims.begin(), dims.end());
     subject.candidates = fitting_assignments(subject, split);
+    if (subject.candidates.empty() && !subject.given->is_placed()) find_overlapping(key, subject, split);
     if (subject.candidates.empty() && !subject.given->is_placed()) find_padded(subject, split);
     if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
   }
@@ -333,9 +353,9 @@ class ShapePlacer {
   // Looks for the one dimension whose parts are the reference's and padding behind it. Slices of the batch are not
   // padded: what a rank was given too many of has a gradient.
   void find_padded(Subject& subject, const std::vector<int>& dims) const {
-    std::optional<int> found;
+    std::optional<Longer> found;
     for (const int dim : dims) {
-      subject.padded = dim;
+      subject.longer = Longer{dim};
       std::vector<Assignment> fitting = fitting_assignments(subject, dims);
       std::erase_if(fitting, [&](const Assignment& assignment) {
         bool pads_model = false, pads_slices = false;
@@ -346,11 +366,62 @@ class ShapePlacer {
       });
       if (fitting.empty()) continue;
       const bool is_ambiguous = found.has_value();
-      found = dim;
+      found = subject.longer;
       subject.candidates = is_ambiguous ? std::vector<Assignment>() : std::move(fitting);
       if (is_ambiguous) break;
     }
-    subject.padded = subject.candidates.empty() ? std::nullopt : found;
+    subject.longer = subject.candidates.empty() ? std::nullopt : found;
+  }
+
+  // How many elements two neighbours along the axis share in the dimension, as their sizes say; 0 where they say none.
+  std::int64_t overlap_of(const Subject& subject, const OpenAxis& axis, int dim) const {
+    const auto& [group, reference] = subject.known[0];
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(axis.size), -1);
+    for (const Shard& shard : group->shards) {
+      sizes[static_cast<std::size_t>(coordinate_on(*shard.holder, axis.axis))] =
+          own_shape(*shard.entry)[static_cast<std::size_t>(dim)];
+    }
+    if (axis.size < 2 || *std::min_element(sizes.begin(), sizes.end()) < 0) return 0;
+    const std::int64_t sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+    const std::int64_t excess = sum - (*reference)[static_cast<std::size_t>(dim)];
+    const std::int64_t overlap = excess / (axis.size - 1);
+    const bool fits = excess > 0 && excess % (axis.size - 1) == 0 &&
+                      std::all_of(sizes.begin(), sizes.end(), [&](std::int64_t size) { return size > overlap; });
+    return fits ? overlap : 0;
+  }
+
+  // Looks for the one dimension in which each part begins with the last elements of the one before it, as a convolution
+  // is given them beside its own. The bytes must say so, since padding may be as long; a gradient follows its value.
+  void find_overlapping(const Key& key, Subject& subject, const std::vector<int>& dims) const {
+    std::vector<std::pair<Longer, Assignment>> found;
+    for (std::size_t i = 0; i < subject.open.size(); ++i) {
+      for (const int dim : dims) {
+        subject.longer = Longer{dim, overlap_of(subject, subject.open[i], dim)};
+        if (subject.longer->overlap == 0) continue;
+        for (Assignment& assignment : fitting_assignments(subject, dims)) {
+          const bool is_only = assignment[i] == dim && std::count(assignment.begin(), assignment.end(), dim) == 1;
+          if (is_only && shows_overlap(key, subject, assignment)) found.emplace_back(*subject.longer, assignment);
+        }
+      }
+    }
+    subject.longer.reset();
+    if (found.size() != 1) return;
+    subject.longer = found[0].first;
+    subject.candidates = {found[0].second};
+  }
+
+  bool shows_overlap(const Key& key, const Subject& subject, const Assignment& assignment) const {
+    const auto& [name, kind, recorded] = key;
+    if (kind != lead_of(kind)) {
+      const auto lead = subjects_.find({name, lead_of(kind), recorded});
+      return lead != subjects_.end() && lead->second.longer == subject.longer &&
+             follows(lead->second, subject, assignment);
+    }
+    if (kind != Kind::kInput && kind != Kind::kOutput) return false;
+    const TensorPlacement placement = placed(subject, assignment);
+    return std::all_of(subject.groups.begin(), subject.groups.end(), [&](const Group* group) {
+      return neighbours_share(*group, placement, subject.longer->dim, subject.longer->overlap);
+    });
   }
 
   // The shape that all shards have from their start on, where some go on in dimensions that are cut; else nothing.
@@ -468,13 +539,16 @@ class ShapePlacer {
   bool follows(const Key& key, const Subject& subject, const Assignment& assignment) const {
     const auto& [name, kind, recorded] = key;
     const auto lead = subjects_.find({name, lead_of(kind), recorded});
-    if (lead == subjects_.end() || !lead->second.settled || lead_of(kind) == kind) return false;
+    return lead != subjects_.end() && lead_of(kind) != kind && follows(lead->second, subject, assignment);
+  }
+
+  static bool follows(const Subject& lead, const Subject& subject, const Assignment& assignment) {
+    if (!lead.settled) return false;
     for (std::size_t i = 0; i < assignment.size(); ++i) {
-      const std::vector<OpenAxis>& open = lead->second.open;
-      const auto same = std::find_if(open.begin(), open.end(),
+      const auto same = std::find_if(lead.open.begin(), lead.open.end(),
                                      [&](const OpenAxis& other) { return other.axis == subject.open[i].axis; });
-      if (same == open.end()) return false;
-      if ((*lead->second.settled)[static_cast<std::size_t>(same - open.begin())] != assignment[i]) return false;
+      if (same == lead.open.end()) return false;
+      if ((*lead.settled)[static_cast<std::size_t>(same - lead.open.begin())] != assignment[i]) return false;
     }
     return true;
   }
@@ -562,7 +636,8 @@ class ShapePlacer {
       if (sliced_dimension(subject, assignment) == 0) return {&packed->rows, nullptr, packed->told};
     }
     if (const auto flat = subject.flat.find(&group); flat != subject.flat.end()) return {nullptr, &flat->second};
-    if (!grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
+    const bool overlaps = subject.longer && subject.longer->overlap > 0;
+    if (overlaps || !grouping_.microbatches.layout.empty() || layout_.reference == nullptr) return {};
     const Shape* reference = reference_shape(layout_, group.id);
     if (reference == nullptr) return {};
     if (splits_nothing(assignment)) return {nullptr, nullptr, false, cut_dimensions(group, *reference)};

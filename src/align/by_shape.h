@@ -10,8 +10,9 @@
 // - a gradient follows its value, the kinds of a parameter its value (as they follow a rule);
 // - an axis splits what it splits elsewhere: where tokens told that dp splits the 8 samples, of two dimensions it
 //   splits the one of 8.
-// Parts that are together longer than the reference, where no assignment explains their sizes otherwise, are the
-// reference's and padding behind it: a vocabulary, or a sequence, that was made to divide by the ranks.
+// Parts that are together longer than the reference, where no assignment explains their sizes otherwise, are halos,
+// each with the last elements of the one before it, where the bytes of all neighbours say so; else the reference's and
+// padding behind it: a vocabulary, or a sequence, that was made to divide by the ranks.
 // What is still open then is taken as replicated, so that it does not fit the reference, and the finding names the
 // lines that would say it. Axes that split one dimension nest as the ranks are numbered, the slowest outermost.
 //

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/layout.h"
 
@@ -110,23 +111,34 @@ bool sizes_fit(const Placements& placements, const Subject& subject, const Axes&
   return true;
 }
 
-// Returns the placements of which one dimension ends in padding, behind the reference's end, where their sizes fit so.
-std::optional<Placements> padded(Placements placements, const Subject& subject, const Axes& axes) {
+// Returns the placements of which one dimension ends in padding, behind the reference's end, and those whose parts
+// overlap in it instead, where their sizes fit so.
+std::vector<Placements> longer(const Placements& placements, const Subject& subject, const Axes& axes) {
   const std::vector<std::int64_t> parts = parts_of(placements, subject, axes);
-  std::optional<std::size_t> longer;
+  std::optional<std::size_t> split;
   for (std::size_t d = 0; d < parts.size(); ++d) {
     const std::int64_t size = subject.local.largest[d], whole = subject.reference.largest[d];
-    if (size != subject.local.smallest[d] || whole != subject.reference.smallest[d]) return std::nullopt;
+    if (size != subject.local.smallest[d] || whole != subject.reference.smallest[d]) return {};
     if (parts[d] * size == whole) continue;
-    if (longer || parts[d] == 1 || size >= whole || parts[d] * size < whole) return std::nullopt;
-    longer = d;
+    if (split || parts[d] == 1 || size >= whole || parts[d] * size < whole) return {};
+    split = d;
   }
-  const auto outermost = std::find_if(placements.begin(), placements.end(), [&](const AxisPlacement& axis) {
-    return longer && axis.placement == Placement::kShard && static_cast<std::size_t>(axis.dim) == *longer;
-  });
-  if (outermost == placements.end()) return std::nullopt;
-  outermost->unpadded = kReferenceExtent;
-  return placements;
+  const auto splits = [&](const AxisPlacement& axis) {
+    return split && axis.placement == Placement::kShard && static_cast<std::size_t>(axis.dim) == *split;
+  };
+  const auto outermost = std::find_if(placements.begin(), placements.end(), splits);
+  if (outermost == placements.end()) return {};
+  const auto at = outermost - placements.begin();
+  std::vector<Placements> all = {placements};
+  all[0][static_cast<std::size_t>(at)].unpadded = kReferenceExtent;
+  const std::int64_t neighbours = parts[*split] - 1;
+  const std::int64_t excess = parts[*split] * subject.local.largest[*split] - subject.reference.largest[*split];
+  if (excess % neighbours == 0 && std::count_if(placements.begin(), placements.end(), splits) == 1) {
+    AxisPlacement& axis = all.emplace_back(placements)[static_cast<std::size_t>(at)];
+    axis.layout = "halo";
+    axis.options = {{"overlap", {excess / neighbours}}};
+  }
+  return all;
 }
 
 // Counts what is unusual about the placements: a micro-batch axis that is named, a sum, a layout but the first.
@@ -158,10 +170,10 @@ void add_nesting_orders(Placements placements, std::vector<Placements>& out) {
   } while (nested && std::next_permutation(order.begin(), order.end()));
 }
 
-// Adds the hypotheses on the axes of one factoring of the ranks; those that end in padding to others.
+// Adds the hypotheses on the axes of one factoring of the ranks; those whose parts are together too long to others.
 void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const PlacementChoices& choices,
                     const std::vector<std::int32_t>& split, std::vector<Placements>& all,
-                    std::vector<Placements>& with_padding) {
+                    std::vector<Placements>& too_long) {
   // The slower axes come first: most programs let them split outside the faster ones.
   std::vector<Placements> prefixes(1);
   for (std::size_t i = axes.size(); i-- > 0;) {
@@ -176,7 +188,7 @@ void add_hypotheses(const Axes& axes, const Subject& subject, Kind kind, const P
     prefixes = std::move(longer);
   }
   for (Placements& placements : prefixes) {
-    if (auto longer = padded(placements, subject, axes)) add_nesting_orders(std::move(*longer), with_padding);
+    for (Placements& each : longer(placements, subject, axes)) add_nesting_orders(std::move(each), too_long);
     if (sizes_fit(placements, subject, axes)) add_nesting_orders(std::move(placements), all);
   }
 }
@@ -224,11 +236,11 @@ std::vector<Placements> hypotheses_for(const Subject& subject, Kind kind, const 
       split.push_back(static_cast<std::int32_t>(d));
     }
   }
-  std::vector<Placements> all, with_padding;
+  std::vector<Placements> all, too_long;
   for (const Axes& axes : choices.factorings) {
-    add_hypotheses(axes, subject, kind, choices, split, all, with_padding);
+    add_hypotheses(axes, subject, kind, choices, split, all, too_long);
   }
-  if (all.empty()) all = std::move(with_padding);
+  if (all.empty()) all = std::move(too_long);
   std::stable_sort(all.begin(), all.end(), [&](const Placements& a, const Placements& b) {
     return strangeness(a, choices) < strangeness(b, choices);
   });
@@ -276,7 +288,7 @@ std::string to_string(const AxisPlacement& axis) {
   if (axis.placement == Placement::kPartial) return axis.axis + ": partial";
   const char* const padding = axis.unpadded ? ", unpadded: reference" : "";
   if (axis.layout != "contiguous") {
-    return fmt::format("{}: {{dim: {}, layout: {}{}}}", axis.axis, axis.dim, axis.layout, padding);
+    return fmt::format("{}: {{dim: {}, layout: {}{}}}", axis.axis, axis.dim, describe_layout(axis), padding);
   }
   if (axis.unpadded) return fmt::format("{}: {{dim: {}{}}}", axis.axis, axis.dim, padding);
   return fmt::format("{}_dim: {}", axis.axis, axis.dim);

@@ -9,6 +9,16 @@ namespace {
 
 constexpr std::size_t kMaxListed = 8;  // so that a list still reads as one line
 
+// The options of a layout, as a rule has them: `, overlap: 3`.
+std::string describe_options(const LayoutOptions& options) {
+  std::string text;
+  for (const auto& [name, numbers] : options) {
+    const std::string words = fmt::format("{}", fmt::join(numbers, ", "));
+    text += fmt::format(", {}: {}", name, numbers.size() == 1 ? words : fmt::format("[{}]", words));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string comma_list(std::span<const std::string> items) {
@@ -30,9 +40,11 @@ std::string describe(const Box& box) {
   return fmt::format("[{}]", fmt::join(ranges, ", "));
 }
 
+std::string describe_layout(const AxisPlacement& axis) { return axis.layout + describe_options(axis.options); }
+
 std::string describe_split(const AxisPlacement& axis) {
   return fmt::format("{} splits dimension {}{}{}", axis.axis, axis.dim,
-                     axis.layout == "contiguous" ? "" : fmt::format(", {}", axis.layout),
+                     axis.layout == "contiguous" ? "" : fmt::format(", {}", describe_layout(axis)),
                      axis.unpadded ? ", padded behind the reference's end" : "");
 }
 
@@ -45,7 +57,9 @@ std::string annotation_line(const TensorId& id, std::span<const AxisPlacement> a
   std::vector<std::string> words;
   for (const AxisPlacement& axis : axes) {
     if (axis.placement == Placement::kShard) {
-      words.push_back(fmt::format("{}: {{dim: {}, layout: ...{}}}", axis.axis, axis.dim,
+      const bool has_options = !axis.options.empty();
+      words.push_back(fmt::format("{}: {{dim: {}, layout: {}{}}}", axis.axis, axis.dim,
+                                  has_options ? describe_layout(axis) : "...",
                                   axis.unpadded ? ", unpadded: reference" : ""));
     } else {
       const char* const terms = axis.mean ? "mean" : "partial";

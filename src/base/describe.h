@@ -19,6 +19,9 @@ std::string comma_list(std::span<const std::string> items);  // `a, b, c`, short
 // `tp splits dimension 0`, with the layout where it is not contiguous.
 std::string describe_split(const AxisPlacement& axis);
 
+// The layout with its options, as a rule has them: `halo, overlap: 3`.
+std::string describe_layout(const AxisPlacement& axis);
+
 bool is_placed_by_shape(const LogicalTensor& tensor);
 
 // The line of annotations that places a tensor so: `fc: {output: {tp: partial}}`, `fc.weight: {tp: {dim: 0, layout:

@@ -20,6 +20,7 @@ Registry& registry() {
       {"stacked", {.function = stacked, .options = {"blocks"}, .recordable = true}},
       {"kv_heads", {.function = kv_heads, .options = heads, .parts_share_elements = true}},
       {"qkv_heads", {.function = qkv_heads, .options = heads, .parts_share_elements = true}},
+      {"halo", {.function = halo, .options = {"overlap"}, .parts_share_elements = true}},
   };
   return layouts;
 }
@@ -184,6 +185,22 @@ AxisLayout stacked(const AxisParts& parts) {
       logical += layout.extent / sum * block;
     }
     before += unit;
+  }
+  return layout;
+}
+
+AxisLayout halo(const AxisParts& parts) {
+  if (parts.sizes.size() == 1) return contiguous(parts);
+  const std::int64_t overlap = parts.options.at("overlap").at(0);
+  AxisLayout layout;
+  for (const std::int64_t size : parts.sizes) {
+    if (size <= overlap) {
+      throw LayoutError(
+          fmt::format("parts of {} that overlap by {}; expected longer ones", listed(parts.sizes), overlap));
+    }
+    const std::int64_t begin = layout.parts.empty() ? 0 : layout.extent - overlap;
+    layout.parts.push_back({{0, begin, size}});
+    layout.extent = begin + size;
   }
   return layout;
 }

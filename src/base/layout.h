@@ -67,6 +67,9 @@ AxisLayout stacked(const AxisParts& parts);
 AxisLayout kv_heads(const AxisParts& parts);
 // Query, key and value heads, stacked in this order, with the same options.
 AxisLayout qkv_heads(const AxisParts& parts);
+// Each part begins with the last elements of the one before it, as many as the option `overlap` says: a convolution's
+// input beside its neighbours'.
+AxisLayout halo(const AxisParts& parts);
 
 // Replaces a layout that has the name already. Must not be called while another thread aligns.
 void register_layout(std::string name, Layout layout);

@@ -58,6 +58,15 @@ bool is_known_in_place(const TensorId& id, std::optional<Cause> cause) {
   return cause && std::find(kInPlace.begin(), kInPlace.end(), *cause) != kInPlace.end();
 }
 
+// True where the shapes alone say that the tensor's shards end in padding: a halo is as long, and then all shards but
+// the first lie elsewhere.
+bool is_padded_by_shape(const TensorId& id, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, id);
+  return tensor != nullptr && !is_parameter_kind(id.kind) &&
+         std::any_of(tensor->deduced.begin(), tensor->deduced.end(),
+                     [](const AxisPlacement& axis) { return axis.unpadded.has_value(); });
+}
+
 // The line of annotations that would say the placement, as far as anything is known of it.
 std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
   std::vector<AxisPlacement> axes;
@@ -132,7 +141,9 @@ class Questions {
       const RootCause* root = root_of(i);
       const bool misfits = do_shards_misfit(finding) && !is_parameter_kind(finding.id.kind);
       const std::optional<Cause> cause = root == nullptr ? std::nullopt : root->diagnosis;
-      if (is_known_in_place(finding.id, cause)) continue;
+      const bool is_of_parts = cause == Cause::kRegion || cause == Cause::kOtherRows;
+      const bool tells_place = !is_of_parts || !is_padded_by_shape(finding.id, evidence_);
+      if (tells_place && is_known_in_place(finding.id, cause)) continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
@@ -330,10 +341,13 @@ class Questions {
     const RootCause* root = root_of(i);
     // What does not fit together is said by the finding; a root that nothing explains says no more.
     const std::string what = root == nullptr || !root->diagnosis ? finding.message + "." : root->sentence;
-    return fmt::format(
+    std::string text = fmt::format(
         "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "
         "Where it is right, a line of the annotations says so: {}",
         what, line_for(finding, root, evidence_));
+    if (!is_padded_by_shape(finding.id, evidence_)) return text;
+    return fmt::format("{}; or leave it out: {}: {{{}: local}}", text, printable(finding.id.name),
+                       name_of(finding.id.kind));
   }
 
   Report& report_;

@@ -20,8 +20,8 @@ namespace ttrace {
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
 // its batch while ranks run slices of it, and all that follows from it.
 // guessed-placement: a root that is `guessed`, with what follows from it and is guessed as well, if one of these holds:
-// - every gradient that a step takes, update and value of a parameter passes, and the error does not show that most of the
-//   tensor is in its place;
+// - every gradient that a step takes, update and value of a parameter passes, and the error does not show that most of
+//   the tensor is in its place, which a wrong part, or other rows, do not where the shapes alone say that it is padded;
 // - its shards do not fit together;
 // - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong
 //   follows that is not guessed.

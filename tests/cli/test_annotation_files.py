@@ -29,8 +29,8 @@ REFUSED = {
     ),
     "an unknown layout": (
         "embedding:\n  output: {tp: {dim: 1, layout: spiral}}\n",
-        "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous, kv_heads, "
-        "qkv_heads, stacked, striped, zigzag",
+        "a.yaml:2: 'embedding': output: tp: there is no layout 'spiral'; expected one of contiguous, halo, "
+        "kv_heads, qkv_heads, stacked, striped, zigzag",
     ),
     "an unknown kind": (
         "embedding:\n  outptu: {tp_dim: 1}\n",

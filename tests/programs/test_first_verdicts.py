@@ -11,6 +11,7 @@ from sweeps import warm
 # What only their authors know: how the ranks are arranged.
 AXES = {
     "by_hand": ["--axes", "tp=2"],
+    "halo": ["--axes", "cp=2"],
     "sequence": ["--axes", "cp=2"],
     "padded_vocabulary": ["--axes", "tp=2"],
     "stages": ["--axes", "pp=2"],
@@ -153,6 +154,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("detection", "by-hand"), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
         (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
+        (("halo",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
         (("renamed",), "a file for --correspondence"),
         (("step_order", "alike"), "it has the values of the reference's (optimizer).1"),
     ],
@@ -295,6 +297,8 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("packed",), "rows", "rnn:0.0 input"),
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),
+        (("halo",), "halo", "2 grad_input"),
+        (("halo",), "scale", "loss scalar"),
         (("forces",), "weight", "loss scalar"),
         (("whole_graph",), "scale", "loss scalar"),
         (("no_module",), "unreduced", "(optimizer).0 main_grad"),

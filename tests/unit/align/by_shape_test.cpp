@@ -195,6 +195,45 @@ TEST_CASE("unequal parts, parts as long as the whole, and slices of a batch are 
   CHECK(differs("dp=2", 3, 3));
 }
 
+TEST_CASE(
+    "parts that begin with the last elements of their neighbours are halos: values agree there, gradients add up") {
+  const TensorId input = tensor_id(Kind::kInput, "conv", 0), gradient = tensor_id(Kind::kGradInput, "conv", 0);
+  const Trace reference = counted_reference({{input, {1, 7}}, {gradient, {1, 7}}});
+  const auto candidate_with = [&](float shared, float term) {
+    Trace candidate = mesh_trace("cp=2", 2);
+    add_tensor(candidate, 0, input, {1, 5}, {1, 2, 3, 4, 5});
+    add_tensor(candidate, 1, input, {1, 5}, {3, shared, 5, 6, 7});
+    add_tensor(candidate, 0, gradient, {1, 5}, {1, 2, 1, 1, term});
+    add_tensor(candidate, 1, gradient, {1, 5}, {2, 3, 1, 6, 7});
+    return candidate;
+  };
+  const Trace right = candidate_with(4, 4);
+  CHECK(checked(reference, right, "").same());
+  CHECK(aligned_with(reference, right).notes ==
+        std::vector<std::string>{
+            "placed by their shapes, cp splits dimension 1, halo, overlap: 3: conv grad_input, conv input"});
+  const Report forgotten = checked(reference, candidate_with(4, 3), "");
+  CHECK(findings_in(forgotten) == std::vector<std::string>{"conv grad_input: exceeds-tolerance"});
+  CHECK(has(forgotten.findings[0].message, "conv: {grad_input: {cp: {dim: 1, layout: halo, overlap: 3}}}"));
+  // Where neighbours do not agree nothing says that it is a halo; a line does.
+  const std::string line = "conv: {input: {cp: {dim: 1, layout: halo, overlap: 3}}}";
+  CHECK(findings_in(checked(reference, candidate_with(9, 4), line)) ==
+        std::vector<std::string>{"conv input: replicas-disagree"});
+  CHECK(aligned_with(reference, candidate_with(9, 4)).notes ==
+        std::vector<std::string>{"placed by their shapes, cp splits dimension 1, padded behind the reference's end: "
+                                 "conv grad_input, conv input"});
+}
+
+TEST_CASE("neighbours that share nothing but zeros are no halos") {
+  const TensorId input = tensor_id(Kind::kInput, "conv", 0);
+  Trace reference = mesh_trace("", 1);
+  add_tensor(reference, 0, input, {1, 5}, {1, 0, 0, 4, 5});
+  Trace candidate = mesh_trace("tp=2", 2);
+  add_tensor(candidate, 0, input, {1, 3}, {1, 0, 0});
+  add_tensor(candidate, 1, input, {1, 3}, {0, 4, 5});
+  CHECK(aligned_with(reference, candidate).tensors.at(input).deduced.at(0).layout == "contiguous");
+}
+
 TEST_CASE("a rule for sequence parallelism fits a program without it, where every shape says so") {
   const std::string text = "norm: {output: {sp_dim: 0}}\nnorm.weight: {param_grad: {sp: partial}}";
   const TensorId norm = tensor_id(Kind::kOutput, "norm", 0), grad = tensor_id(Kind::kParamGrad, "norm.weight", 0);

@@ -87,6 +87,16 @@ TEST_CASE("stacked query, key and value heads lie in one dimension") {
                        LayoutError);
 }
 
+TEST_CASE("parts with a halo begin with the last elements of the one before") {
+  const LayoutOptions options = {{"overlap", {2}}};
+  AxisLayout layout = lay_out("halo", {3, 5, 4}, options);
+  CHECK(layout == AxisLayout{8, {{{0, 0, 3}}, {{0, 1, 5}}, {{0, 4, 4}}}});
+  CHECK(number_occurrences(layout) == 2);
+  CHECK(layout.parts[1] == std::vector<Stretch>{{0, 1, 2, 1}, {2, 3, 3, 0}});
+  CHECK_THROWS_WITH_AS(lay_out("halo", {3, 2}, options), "parts of 3, 2 that overlap by 2; expected longer ones",
+                       LayoutError);
+}
+
 TEST_CASE("two axes on one dimension nest, the first outermost") {
   const std::vector<AxisSplit> axes = {split(2), split(2)};
   const PartSizes sizes = {1, 2, 3, 4};  // cp 0: 1 + 2, cp 1: 3 + 4

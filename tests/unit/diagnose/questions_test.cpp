@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "diagnose/loss_scales.h"
@@ -76,6 +77,22 @@ TEST_CASE("an output that is only placed by its shape leaves a question where al
   REQUIRE(report.explanation.questions.size() == 1);
   CHECK(report.explanation.questions[0].tensors == 1);
   CHECK(has(report.explanation.questions[0].sentence, "a line of the annotations says so: fc: {output: {tp:"));
+}
+
+TEST_CASE("padding that the shapes alone say is a question where all of training is right: a halo is as long") {
+  const std::vector<float> whole = numbers(40, 1);
+  const Trace one = trace_of("", {{whole}});
+  std::vector<float> second = rows(whole, {2, 3, 4});
+  second[3] = std::nextafter(second[3], 0.0F);  // neighbours that compute what they share for themselves
+  const auto halves = [&](float gradient) {
+    return trace_of("cp=2", {{rows(whole, {0, 1, 2}), gradient}, {second, gradient}});
+  };
+  const Report report = explained(one, halves(3));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "unpadded: reference}}}; or leave it out: fc: {output: local}"));
+  CHECK(explained(one, halves(3), "fc: {output: local}").explanation.questions.empty());
+  CHECK(explained(one, halves(4)).verdict() == RunVerdict::kDifferent);
 }
 
 TEST_CASE("the same output is wrong where a rule places it there") {
