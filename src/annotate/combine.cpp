@@ -128,7 +128,8 @@ class Combiner {
       combined.contradiction = fmt::format("candidates contradict each other: {}", fmt::join(contradicting, "; "));
     }
     const bool is_sum = combined.placement.placement == Placement::kPartial;
-    combined.line = {to_string(combined.placement), any_certain, any_certain || !is_sum,
+    const bool is_far = std::all_of(all.begin(), all.end(), [](const Seen& seen) { return seen.axis->is_far; });
+    combined.line = {to_string(combined.placement), any_certain, any_certain || !(is_sum || is_far),
                      fmt::format("{}", fmt::join(whys, "; "))};
     return combined;
   }

@@ -67,6 +67,7 @@ AxisObservation observe_axis(const Decision& decision, const AxisPlacement& axis
   AxisObservation seen{axis, false, false, {}};
   if (!decision.near_reference) {
     seen.why = describe_misfit(fit);
+    seen.is_far = fit.near == 0;
     return seen;
   }
   if (const std::set<std::string> also = competing_roles(decision, axis); !also.empty()) {

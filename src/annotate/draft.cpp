@@ -84,9 +84,9 @@ std::string to_yaml(const Draft& draft, const std::string& given) {
       "# Read what is called a guess: what was measured is what a program does, not what it should do. Lines that "
       "begin\n";
   text +=
-      "# with #? do not count: they would excuse a sum that was forgotten or made twice. Where the program means it "
-      "so,\n";
-  text += "# take the #? away.\n";
+      "# with #? do not count: they would excuse a sum that was forgotten or made twice, "
+      "or nothing that was seen\n";
+  text += "# fits them. Where the program means it so, take the #? away.\n";
   text += parallelism_yaml(draft, given);
   for (std::size_t i = 0; i < draft.rules.size();) {
     std::string body;

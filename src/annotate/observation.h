@@ -18,6 +18,7 @@ struct AxisObservation {
   bool certain = false;
   bool by_default = false;  // it lies so without a rule as well
   std::string why;
+  bool is_far = false;  // no tensor comes near the reference in any way that the shapes allow
 };
 
 // One subject.

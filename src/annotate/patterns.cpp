@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -21,27 +22,34 @@ bool says_the_same(const DraftRule& a, const DraftRule& b) {
                     });
 }
 
-// Picks one recorded name for each pattern: a shorter pattern is tried on it.
-std::map<std::string, std::string> example_names(std::span<const Trace* const> traces) {
-  std::map<std::string, std::string> names;
+// Returns the recorded names by their patterns. A shorter pattern is tried on all of them: `1`, the second layer, is a
+// suffix of `layers.1.experts.1`, and none of `layers.1.experts.0`.
+std::map<std::string, std::set<std::string>> names_by_pattern(std::span<const Trace* const> traces) {
+  std::set<std::string> names;
   for (const Trace* trace : traces) {
     for (const RankTrace& rank : trace->ranks) {
-      for (const Entry& entry : rank.entries) names.try_emplace(pattern_of(entry.id.name), entry.id.name);
+      for (const Entry& entry : rank.entries) {
+        const TensorName name(entry.id.name);
+        names.insert(name.path.empty() ? entry.id.name.get() : fmt::format("{}{}", name.path, name.member));
+      }
     }
   }
-  return names;
+  std::map<std::string, std::set<std::string>> by_pattern;
+  for (const std::string& name : names) by_pattern[pattern_of(name)].insert(name);
+  return by_pattern;
 }
 
 struct Shortener {
-  std::map<std::string, std::string> names;  // by pattern
+  std::map<std::string, std::set<std::string>> names;  // by pattern
   std::set<std::string> taken;
 
   bool is_unambiguous(const std::string& suffix, const std::string& pattern) const {
     if (taken.contains(suffix)) return false;
     return std::all_of(names.begin(), names.end(), [&](const auto& item) {
-      const auto& [other, name] = item;
       // A module's pattern may fit its members too: those that are placed otherwise have a longer pattern of their own.
-      return !matches(suffix, name) || TensorName(other).path == TensorName(pattern).path;
+      return TensorName(item.first).path == TensorName(pattern).path ||
+             std::none_of(item.second.begin(), item.second.end(),
+                          [&](const std::string& name) { return matches(suffix, name); });
     });
   }
 };
@@ -93,6 +101,32 @@ void shorten_patterns(const Shortener& shortener, std::vector<DraftRule>& rules)
   }
 }
 
+// A recorded name of the other rule that the one's pattern fits as well; empty where there is none.
+std::string fitted_name(const DraftRule& rule, const DraftRule& other, const Shortener& shortener) {
+  const auto names = shortener.names.find(other.pattern);
+  if (names == shortener.names.end() || rule.kind != other.kind) return "";
+  const auto fits = std::find_if(names->second.begin(), names->second.end(),
+                                 [&](const std::string& name) { return matches(rule.pattern, name); });
+  return fits == names->second.end() ? "" : *fits;
+}
+
+// Makes comments of the lines that would place what nothing tells how to place: `[1]`, the second layer, fits
+// `2.experts.1`, one rank's own expert, too. No pattern fits the layer alone, which lies as its shape says without one.
+void withdraw_what_fits_others(const std::vector<DraftRule>& undetermined, const Shortener& shortener,
+                               std::vector<DraftRule>& rules) {
+  for (DraftRule& rule : rules) {
+    for (const DraftRule& other : undetermined) {
+      const std::string name = fitted_name(rule, other, shortener);
+      if (rule.lines.empty() || name.empty()) continue;
+      for (DraftLine& line : rule.lines) {
+        line.counts = false;
+        line.why += fmt::format("; its pattern fits {}, too, which nothing places", name);
+      }
+      break;
+    }
+  }
+}
+
 // The annotations that the lines of the rules make, as far as it matters which rule speaks of a tensor.
 Annotations annotations_of(const std::vector<DraftRule>& rules) {
   Annotations annotations;
@@ -110,7 +144,7 @@ std::optional<std::size_t> place_for(const DraftRule& whole, const Shortener& sh
   const auto name = shortener.names.find(whole.pattern);
   if (name == shortener.names.end()) return std::nullopt;
   const Annotations annotations = annotations_of(rules);
-  const AnnotationRule* rule = rule_for(annotations, whole.kind.value_or(Kind::kParam), name->second);
+  const AnnotationRule* rule = rule_for(annotations, whole.kind.value_or(Kind::kParam), *name->second.begin());
   if (rule == nullptr) return std::nullopt;
   const auto last = std::find_if(rules.rbegin(), rules.rend(),
                                  [&](const DraftRule& other) { return other.pattern == rule->pattern; });
@@ -127,7 +161,7 @@ void group_by_pattern(std::vector<DraftRule>& rules) {
 }  // namespace
 
 void choose_patterns(std::span<const Trace* const> traces, const Annotations& given, Draft& draft) {
-  Shortener shortener{example_names(traces), {"parallelism"}};
+  Shortener shortener{names_by_pattern(traces), {"parallelism"}};
   for (const AnnotationRule& rule : given.rules) shortener.taken.insert(rule.pattern);
   std::vector<DraftRule> whole;
   for (const DraftRule& rule : draft.rules) {
@@ -135,8 +169,12 @@ void choose_patterns(std::span<const Trace* const> traces, const Annotations& gi
   }
   std::erase_if(draft.rules, [](const DraftRule& rule) { return rule.whole; });
   merge_members(draft.rules, whole);
-  shorten_patterns(shortener, draft.rules);
   std::vector<DraftRule>& rules = draft.rules;
+  std::vector<DraftRule> undetermined;
+  std::copy_if(rules.begin(), rules.end(), std::back_inserter(undetermined),
+               [](const DraftRule& rule) { return rule.lines.empty(); });
+  shorten_patterns(shortener, rules);
+  withdraw_what_fits_others(undetermined, shortener, rules);
   for (DraftRule& rule : whole) {
     const auto place = place_for(rule, shortener, rules);
     rule.whole = place.has_value();

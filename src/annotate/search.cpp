@@ -8,6 +8,7 @@
 #include <map>
 
 #include "align/shard_mapping.h"
+#include "annotate/decision.h"
 #include "base/error.h"
 #include "judge/match.h"
 
@@ -113,6 +114,7 @@ double relative_to(double reference_square, double square) {
 }  // namespace
 
 void Fit::add(const Difference& measured) {
+  near += is_near(measured.rel_err()) ? 1 : 0;
   ++tensors;
   reference += measured.reference_square;
   difference += std::max(measured.difference_square, measured.replica_square);

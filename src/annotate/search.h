@@ -17,6 +17,7 @@ namespace ttrace {
 struct Fit {
   std::int64_t misfits = 0;              // tensors whose shards do not make up one of the reference's shape
   std::int64_t tensors = 0;              // number of tensors that were compared
+  std::int64_t near = 0;                 // of these, `is_near` (annotate/decision.h) of each alone
   std::int64_t held = 0;                 // of so many that could have been
   double difference = 0, reference = 0;  // sums of squares; of replicas that disagree, the larger difference
   double replicas = 0;                   // the sum of squares of what replicas are apart

@@ -113,8 +113,9 @@ void add_annotate(CLI::App& app, Run& run_command) {
   annotate->footer(R"(Each line of a draft says what it was seen on and why it is there: `# certain`
 where only this placement puts the shards together to the reference's values,
 `# guess` where others would do, or none does. Lines that begin with `#?` do not
-count: sums and factors by which a wrong program would look right. `ttrace
-check` names those it would need; take the `#?` away where they are meant.
+count: sums and factors by which a wrong program would look right, and splits by
+which nothing comes near the reference. `ttrace check` names those it would
+need; take the `#?` away where they are meant.
 
 One draft may hold for several meshes: give the traces of all. What they say of
 different axes is put together; where they contradict each other it says so.

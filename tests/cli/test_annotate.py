@@ -12,8 +12,8 @@ DRAFT = """\
 # Drafted by `ttrace annotate` (2 placements: 2 certain, 0 guessed; 1 needs no rule; 0 remarks).
 # Seen on candidate (tp=2).
 # Read what is called a guess: what was measured is what a program does, not what it should do. Lines that begin
-# with #? do not count: they would excuse a sum that was forgotten or made twice. Where the program means it so,
-# take the #? away.
+# with #? do not count: they would excuse a sum that was forgotten or made twice, or nothing that was seen
+# fits them. Where the program means it so, take the #? away.
 parallelism:
   known_axes: [tp]  # along others, tensors lie as their shapes say
 embedding:

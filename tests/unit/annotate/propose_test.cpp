@@ -97,6 +97,46 @@ TEST_CASE("the dimension that a parameter is split in is certain when its parts 
   CHECK(drafted_rule(draft, "norm.weight", std::nullopt) == "nothing");
 }
 
+TEST_CASE("a pattern of a number fits no module inside another that has the same") {
+  RecordedRuns runs("tp=2", 2);
+  const Values layer = values_of("layer", {4, 2}), expert = values_of("expert", {4, 2});
+  runs.add(tensor_id(Kind::kInput, "1", 0), {4, 2}, layer, {2, 2},
+           [&](Coordinates at) { return part_of_rows(layer, at["tp"], 2); });
+  for (const std::string name : {"2.experts.0", "2.experts.1"}) {
+    runs.add(tensor_id(Kind::kInput, name, 0), {4, 2}, expert, {4, 2}, [&](const Coordinates&) { return expert; });
+  }
+  CHECK(drafted_rule(runs.draft(), "[1]", Kind::kInput) == "tp_dim: 0 (certain)");
+  // Which part of a rank's own expert is where, nothing tells, and `[1]` would place it.
+  runs.add(tensor_id(Kind::kInput, "2.owned.1", 0), {5, 2}, values_of("owned", {5, 2}), {4, 2},
+           [&](const Coordinates&) { return values_of("else", {4, 2}); });
+  add_tensor(runs.reference, 0, tensor_id(Kind::kInput, "2.owned.1", 1), {4, 2, 1}, expert);
+  const Draft draft = runs.draft();
+  CHECK(drafted_rule(draft, "owned.*", Kind::kInput) == "remark");
+  const DraftRule* rule = find(draft, "[1]", Kind::kInput);
+  REQUIRE(rule != nullptr);
+  CHECK_FALSE(rule->lines.at(0).counts);
+  CHECK(rule->lines[0].why.ends_with("; its pattern fits 2.owned.1, too, which nothing places"));
+}
+
+TEST_CASE("parts that overlap are halos by their values, and a split that nothing comes near does not count") {
+  RecordedRuns runs("cp=2", 2);
+  const Values near = values_of("near", {2, 7}), far = values_of("far", {2, 7}), other = values_of("other", {2, 10});
+  const auto halo_of = [](const Values& values, std::int64_t width, std::int64_t from) {
+    Values part;
+    for (std::int64_t row = 0; row < 2; ++row) {
+      for (std::int64_t i = from; i < from + 5; ++i) part.push_back(values[static_cast<std::size_t>(row * width + i)]);
+    }
+    return part;
+  };
+  runs.add(tensor_id(Kind::kInput, "near", 0), {2, 7}, near, {2, 5},
+           [&](Coordinates at) { return halo_of(near, 7, at["cp"] * 2); });
+  runs.add(tensor_id(Kind::kInput, "far", 0), {2, 7}, far, {2, 5},
+           [&](Coordinates at) { return halo_of(other, 10, at["cp"] * 5); });
+  const Draft draft = runs.draft();
+  CHECK(drafted_rule(draft, "near", Kind::kInput) == "cp: {dim: 1, layout: halo, overlap: 3} (certain)");
+  CHECK(drafted_rule(draft, "far", Kind::kInput).ends_with("(guess that does not count)"));
+}
+
 TEST_CASE("which of two axes of one size splits a tensor is told by its values") {
   RecordedRuns runs("tp=2,cp=2", 4);
   const Shape shape = {4, 2};
@@ -230,7 +270,7 @@ TEST_CASE("what is far from the reference in every way is guessed from its shape
   const Values whole = values_of("right", {4, 2}), other = values_of("wrong", {4, 2});
   runs.add(tensor_id(Kind::kOutput, "mlp", 0), {4, 2}, whole, {2, 2},
            [&](Coordinates at) { return part_of_rows(other, at["tp"], 2); });
-  CHECK(drafted_rule(runs.draft(), "mlp", Kind::kOutput) == "tp_dim: 0 (guess)");
+  CHECK(drafted_rule(runs.draft(), "mlp", Kind::kOutput) == "tp_dim: 0 (guess that does not count)");
 }
 
 TEST_CASE("shapes that nothing explains leave a remark and no rule") {
