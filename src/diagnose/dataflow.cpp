@@ -199,16 +199,25 @@ class RootFinder {
     return around == calls_around_[root].end() || around->second == name.call;
   }
 
-  // Returns the first root inside the module that the tensor comes out of; kNone for tensors that come out of none.
+  // True where the root may have made the gradient of a parameter wrong that a module has beside modules inside it, and
+  // uses between these: what flows there is not recorded.
+  bool is_inside_user(std::size_t root, const TensorId& id) const {
+    const TensorId& other = observations_[roots_[root].observation].id;
+    return !is_parameter_kind(other.kind) && is_inside(TensorName(other.name).path, observed_module(id));
+  }
+
+  // Returns the first root inside the module that the tensor comes out of, or that uses the parameter; kNone for other
+  // tensors.
   std::size_t nested_root(const TensorId& id) const {
-    const bool of_parameter = rewritten_ && id.kind == Kind::kParamGrad;
+    const bool of_parameter = id.kind == Kind::kParamGrad;
     if (id.kind != Kind::kOutput && id.kind != Kind::kGradInput && !of_parameter) return kNone;
     const auto roots = roots_of_batch_.find({id.iteration, id.microbatch});
     if (roots == roots_of_batch_.end()) return kNone;
     for (const std::size_t root : roots->second) {
       const TensorId& other = observations_[roots_[root].observation].id;
       const bool same_pass = other.chunk == id.chunk && other.pass == id.pass;
-      if (same_pass && is_root_of_call(root, id)) return root;
+      const bool may_follow = !of_parameter || rewritten_ || is_inside_user(root, id);
+      if (same_pass && may_follow && is_root_of_call(root, id)) return root;
     }
     return kNone;
   }
@@ -239,7 +248,8 @@ class RootFinder {
   }
 
   void record(const Observation& observation, std::size_t root) {
-    const auto& [id, agrees, ratio, passed_on, of_step] = observation;
+    const auto& [id, agrees, ratio, passed_on, of_step, is_open] = observation;
+    if (is_open) return;
     switch (id.kind) {
       case Kind::kInput:
       case Kind::kGradOutput:

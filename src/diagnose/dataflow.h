@@ -4,7 +4,8 @@
 // A tensor was computed from:
 //   a module's output          its inputs, in the same pass of the same micro-batch, and the parameters inside it
 //   a module's grad_input      the gradients of its outputs, its inputs and parameters
-//   a parameter's param_grad   the same, of all calls of the module
+//   a parameter's param_grad   the same, of all calls of the module; and what is wrong in modules inside it, between
+//                              which it may use the parameter
 //   main_grad                  the parameter's param_grads of all micro-batches
 //   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
 // In later iterations a module also computes from the updates of its parameters, and of those tied to them. A step that
@@ -31,6 +32,7 @@ struct Observation {
   double ratio = 0;        // error / allowed; infinity where the error has no size (a wrong shape, a missing tensor)
   bool passed_on = false;  // an output or grad_input that is, in both runs, what its module was given
   bool of_step = false;    // an optimizer's step is wrong by itself, whatever the gradients are
+  bool is_open = false;    // a question: it agrees as far as anybody knows, and is no source that is known to be right
 };
 
 struct Root {

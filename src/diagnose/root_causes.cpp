@@ -59,6 +59,8 @@ Observed collect_observations(const Report& report) {
     }
     Observation& observation = observed.observations[at->second];
     observation.ratio = std::max(observation.ratio, largest_ratio(*finding));
+    const bool is_asked = finding->verdict == Verdict::kUntrusted && finding->reason == Reason::kGuessedPlacement;
+    observation.is_open = observation.is_open || is_asked;
     if (!is_wrong(*finding) || !observation.agrees) continue;
     observation.agrees = false;
     observation.of_step = is_of_step(*finding);

@@ -107,6 +107,27 @@ TEST_CASE("a weight's gradient is made of every call of its module") {
   }
 }
 
+TEST_CASE("a parameter that a module uses between the modules inside it follows from what is wrong in these") {
+  // The decay enters what the scan is given; the skip is the module's too, and a second fault's own.
+  Story story;
+  story.saw(Kind::kInput, "mixer").saw(Kind::kInput, "mixer.scan").saw(Kind::kOutput, "mixer.scan");
+  story.saw(Kind::kOutput, "mixer").saw(Kind::kGradOutput, "mixer").saw(Kind::kGradOutput, "mixer.scan");
+  story.saw(Kind::kParamGrad, "mixer.skip", kWrong).saw(Kind::kGradInput, "mixer.scan", kWrong);
+  story.saw(Kind::kParamGrad, "mixer.decay", kWrong).saw(Kind::kGradInput, "mixer", kWrong);
+  story.saw(Kind::kGradOutput, "norm").saw(Kind::kParamGrad, "norm.weight", kWrong);
+  CHECK(story.roots() == std::vector<std::string>{"mixer.skip param_grad, iteration 0, micro-batch 0",
+                                                  "mixer.scan grad_input, iteration 0, micro-batch 0",
+                                                  "norm.weight param_grad, iteration 0, micro-batch 0"});
+}
+
+TEST_CASE("what is made of a tensor that is a question has no source that is known to be right") {
+  Story story;
+  story.saw(Kind::kInput, "router").saw(Kind::kOutput, "router", kWrong).saw(Kind::kInput, "expert");
+  story.observations.back().is_open = true;
+  story.saw(Kind::kOutput, "expert", kWrong);
+  CHECK(story.roots() == std::vector<std::string>{"router output, iteration 0, micro-batch 0"});
+}
+
 TEST_CASE("errors of their own are listed apart") {
   Story story = forward(4);  // fc2
   story.saw(Kind::kInput, "block", true, 1).saw(Kind::kInput, "block.fc1", true, 1);
