@@ -17,6 +17,7 @@
 #include "diagnose/loss_scales.h"
 #include "diagnose/own_numbers.h"
 #include "diagnose/questions.h"
+#include "diagnose/rank_scales.h"
 
 namespace ttrace {
 namespace {
@@ -371,6 +372,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
   add_configurations(report, evidence, diagnoses);
   add_draws(report, evidence, diagnoses);
+  add_rank_scales(report, evidence, diagnoses);
   std::set<std::size_t> all_made_here;  // indices into the report's findings
   for (std::size_t i = 0; i < made_here.size(); ++i) {
     if (made_here[i]) all_made_here.insert(report.explanation.roots[i].finding);

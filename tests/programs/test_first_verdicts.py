@@ -11,6 +11,7 @@ from sweeps import warm
 # What only their authors know: how the ranks are arranged.
 AXES = {
     "by_hand": ["--axes", "tp=2"],
+    "clipped": ["--axes", "tp=2"],
     "halo": ["--axes", "cp=2"],
     "sequence": ["--axes", "cp=2"],
     "padded_vocabulary": ["--axes", "tp=2"],
@@ -107,6 +108,7 @@ def answers(verdict):
         ("samples_by_hand",),
         ("balanced",),
         ("owned", "towers"),
+        ("clipped",),
         ("owned", "ids"),
         ("packed",),
         ("packed", "given"),
@@ -326,6 +328,15 @@ def test_its_wrong_twin_is_different_at_the_right_tensor(first_verdict, program,
     verdict = first_verdict(*program, mistake=mistake)
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first == first, verdict
+
+
+def test_gradients_that_each_rank_clips_by_its_own_norm_have_one_cause(first_verdict):
+    verdict = first_verdict("clipped", mistake="own-norm")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == "0.weight main_grad", verdict
+    sentence = verdict.report["first_wrong"]["sentence"]
+    assert "clipped by each rank's own norm; the same in" in sentence, verdict
+    assert "also wrong" not in verdict.text, verdict
 
 
 @pytest.mark.parametrize("program", [("sampler",), ("sampler", "shuffle")], ids="-".join)

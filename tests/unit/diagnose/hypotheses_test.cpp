@@ -254,6 +254,57 @@ TEST_CASE("ranks that read each other's part of the input with a scale of their 
   CHECK_MESSAGE(says(root, "each the inverse of the other"), root.sentence);
 }
 
+TEST_CASE("main gradients that each rank clips by its own norm have one cause, and others are not called clipped") {
+  constexpr std::int64_t kNorm = 16, kRows = 8, kColumns = 4, kHalf = kRows / 2 * kColumns;
+  const Elements norm = random_elements(kNorm, 1), split = random_elements(kRows * kColumns, 2);
+  const auto square_of = [](const Elements& elements, std::int64_t from, std::int64_t to) {
+    double square = 0;
+    for (std::int64_t i = from; i < to; ++i)
+      square += elements[static_cast<std::size_t>(i)] * elements[static_cast<std::size_t>(i)];
+    return square;
+  };
+  const auto times = [](Elements elements, double factor) {
+    for (double& element : elements) element *= factor;
+    return elements;
+  };
+  const double whole = square_of(norm, 0, kNorm) + square_of(split, 0, 2 * kHalf);
+  const auto own_factor = [&](std::int64_t rank) {
+    return std::sqrt(whole / (square_of(norm, 0, kNorm) + square_of(split, rank * kHalf, (rank + 1) * kHalf)));
+  };
+  const Elements early = rows_of(split, kColumns, 0, kRows / 2), late = rows_of(split, kColumns, kRows / 2, kRows);
+  const std::vector<RankTensor> reference = {{Kind::kParamGrad, "norm.weight", 0, {kNorm}, {norm}},
+                                             {Kind::kParamGrad, "fc.weight", 0, {kRows, kColumns}, {split}},
+                                             {Kind::kMainGrad, "norm.weight", kNoMicrobatch, {kNorm}, {norm}},
+                                             {Kind::kMainGrad, "fc.weight", kNoMicrobatch, {kRows, kColumns}, {split}}};
+  const auto roots_with = [&](double first, double second) {
+    const std::vector<RankTensor> candidate = {
+        {Kind::kParamGrad, "norm.weight", 0, {kNorm}, {norm}},
+        {Kind::kParamGrad, "fc.weight", 0, {kRows / 2, kColumns}, {early, late}},
+        {Kind::kMainGrad, "norm.weight", kNoMicrobatch, {kNorm}, {times(norm, first), times(norm, second)}},
+        {Kind::kMainGrad,
+         "fc.weight",
+         kNoMicrobatch,
+         {kRows / 2, kColumns},
+         {times(early, first), times(late, second)}}};
+    return all_roots(reference, "tp=2", candidate, "fc.weight: {tp_dim: 0}\n", 1e-6);
+  };
+  const std::vector<RootCause> clipped = roots_with(own_factor(0), own_factor(1));
+  REQUIRE(clipped.size() == 1);
+  CHECK(clipped[0].diagnosis == Cause::kRankFactor);
+  CHECK(clipped[0].alike.size() == 1);
+  CHECK_MESSAGE(
+      says(clipped[0],
+           fmt::format(
+               "in all 2 parameters it is one number a rank times the reference's: {:.4g} on rank 0, {:.4g} on rank 1",
+               own_factor(0), own_factor(1))),
+      clipped[0].sentence);
+  CHECK_MESSAGE(says(clipped[0], "clipped by each rank's own norm"), clipped[0].sentence);
+  const std::vector<RootCause> scaled = roots_with(1.1, 1.3);
+  REQUIRE(scaled.size() == 1);
+  CHECK_MESSAGE(says(scaled[0], "1.1 on rank 0, 1.3 on rank 1"), scaled[0].sentence);
+  CHECK_FALSE(says(scaled[0], "clipped"));
+}
+
 TEST_CASE("each rank's part read in another order of its memory") {
   const Elements values = random_elements(8 * 4 * 3, 1);
   const Elements early(values.begin(), values.begin() + 48), late(values.begin() + 48, values.end());

@@ -1,0 +1,214 @@
+#include "diagnose/rank_scales.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/describe.h"
+#include "base/lookup.h"
+#include "diagnose/hypothesis.h"
+#include "judge/match.h"
+
+namespace ttrace {
+namespace {
+
+// One copy of a tensor: its values, and the rank that holds each; -1 where none does.
+struct Copy {
+  Values values;
+  std::vector<std::int32_t> ranks;
+};
+
+// Elements of all copies that are read, as many as take a second; of more nothing is said.
+constexpr std::int64_t kMostRead = std::int64_t{1} << 24;
+
+std::int32_t count_copies(const LogicalTensor& tensor) {
+  std::int32_t last = 0;
+  for (const Piece& piece : tensor.pieces()) last = std::max(last, piece.replica);
+  return last + 1;
+}
+
+template <typename Visit>
+void for_each_copy(const LogicalTensor& tensor, const Visit& visit) {
+  const std::int32_t copies = count_copies(tensor);
+  for (std::int32_t replica = 0; replica < copies; ++replica) {
+    Copy copy{values_of(tensor, replica), {}};
+    copy.ranks.assign(copy.values.size(), -1);
+    for (const LocalTensor& local : local_tensors_of(tensor, replica)) {
+      for (const std::int64_t at : local.positions) {
+        if (at >= 0) copy.ranks[static_cast<std::size_t>(at)] = local.rank;
+      }
+    }
+    visit(copy);
+  }
+}
+
+// A main gradient of both sides.
+struct Gradient {
+  std::size_t root = 0;
+  double bound = 0;  // what it may differ by
+  Values reference;
+  const LogicalTensor* candidate = nullptr;
+};
+
+bool has_terms(const LogicalTensor& tensor) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.term != 0; });
+}
+
+struct Fit {
+  double dot = 0, square = 0;
+  double factor() const { return dot / square; }
+};
+using Fits = std::map<std::int32_t, Fit>;  // by rank
+
+Fits fit(const std::vector<Gradient>& gradients) {
+  Fits fits;
+  for (const Gradient& gradient : gradients) {
+    for_each_copy(*gradient.candidate, [&](const Copy& copy) {
+      for (std::size_t i = 0; i < copy.values.size(); ++i) {
+        if (copy.ranks[i] < 0) continue;
+        Fit& of_rank = fits[copy.ranks[i]];
+        of_rank.dot += copy.values[i] * gradient.reference[i];
+        of_rank.square += gradient.reference[i] * gradient.reference[i];
+      }
+    });
+  }
+  return fits;
+}
+
+// The largest residual of a copy.
+double residual_of(const Gradient& gradient, const Fits& fits) {
+  double largest = 0;
+  for_each_copy(*gradient.candidate, [&](const Copy& copy) {
+    Values predicted = gradient.reference;
+    for (std::size_t i = 0; i < predicted.size(); ++i) {
+      if (copy.ranks[i] >= 0) predicted[i] *= fits.at(copy.ranks[i]).factor();
+    }
+    largest = std::max(largest, relative_distance(copy.values, predicted));
+  });
+  return largest;
+}
+
+// The squares of an iteration's main gradients: the reference's, and what each rank holds of the candidate's.
+struct Squares {
+  double reference = 0;
+  std::map<std::int32_t, double> by_rank;
+};
+
+// Nothing where a main gradient cannot be read on both sides, or they are too large together.
+std::optional<Squares> squares_of(std::int32_t iteration, const Evidence& evidence) {
+  Squares squares;
+  std::int64_t elements = 0;
+  for (const auto& [id, tensor] : evidence.reference.tensors) {
+    if (id.kind != Kind::kMainGrad || id.iteration != iteration) continue;
+    const LogicalTensor* candidate = find_tensor(evidence.candidate, id);
+    if (candidate == nullptr || !is_comparable(tensor, *candidate) || has_terms(*candidate)) return std::nullopt;
+    elements += element_count(tensor.shape) * count_copies(*candidate);
+    if (elements > kMostRead) return std::nullopt;
+    const Values values = values_of(tensor);
+    squares.reference += dot_of(values, values);
+    for_each_copy(*candidate, [&](const Copy& copy) {
+      for (std::size_t i = 0; i < copy.values.size(); ++i) {
+        if (copy.ranks[i] >= 0) squares.by_rank[copy.ranks[i]] += copy.values[i] * copy.values[i];
+      }
+    });
+  }
+  return squares;
+}
+
+// True where the main gradients of each rank have the reference's norm by themselves, to a hundredth of what the ranks'
+// factors are apart.
+bool are_clipped_apart(const Fits& fits, const Squares& squares) {
+  double least = INFINITY, most = 0;
+  for (const auto& [rank, of_rank] : fits) {
+    least = std::min(least, of_rank.factor());
+    most = std::max(most, of_rank.factor());
+  }
+  return std::all_of(squares.by_rank.begin(), squares.by_rank.end(), [&](const auto& item) {
+    return std::abs(std::sqrt(item.second / squares.reference) - 1) <= (most - least) / 100;
+  });
+}
+
+std::string describe(const std::vector<Gradient>& gradients, const Fits& fits, const Squares& squares) {
+  std::vector<std::string> words;
+  for (const auto& [rank, of_rank] : fits) words.push_back(fmt::format("{:.4g} on rank {}", of_rank.factor(), rank));
+  std::string text = fmt::format("in all {} parameters it is one number a rank times the reference's: {}",
+                                 gradients.size(), comma_list(words));
+  if (!are_clipped_apart(fits, squares)) return text;
+  return fmt::format(
+      "{}; on each rank the norm of all main gradients that it holds is {:.4g}, "
+      "which is the reference's of all: clipped by each rank's own norm",
+      text, std::sqrt(squares.reference));
+}
+
+// True where a factor, or nothing, explains the error of the tensor alone.
+bool is_open(const std::optional<Diagnosis>& diagnosis) {
+  return !diagnosis || diagnosis->cause == Cause::kRegion || diagnosis->cause == Cause::kRankFactor ||
+         diagnosis->cause == Cause::kUniformFactor;
+}
+
+std::optional<Gradient> gradient_of(std::size_t root, const Finding& finding, const Evidence& evidence) {
+  const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
+  const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
+  if (reference == nullptr || candidate == nullptr || !is_comparable(*reference, *candidate)) return std::nullopt;
+  if (has_terms(*candidate)) return std::nullopt;
+  const double bound = std::max(finding.allowed.value_or(0), epsilon_of(candidate->dtype));
+  return Gradient{root, bound, values_of(*reference), candidate};
+}
+
+// The roots that are main gradients of the iteration; none where one of them cannot be looked into.
+std::vector<Gradient> gradients_of(std::int32_t iteration, const Report& report, const Evidence& evidence,
+                                   const std::vector<std::optional<Diagnosis>>& diagnoses) {
+  std::vector<Gradient> gradients;
+  for (std::size_t i = 0; i < diagnoses.size(); ++i) {
+    const Finding& finding = report.findings[report.explanation.roots[i].finding];
+    if (finding.id.kind != Kind::kMainGrad || finding.id.iteration != iteration) continue;
+    auto gradient = is_open(diagnoses[i]) ? gradient_of(i, finding, evidence) : std::nullopt;
+    if (!gradient) return {};
+    gradients.push_back(std::move(*gradient));
+  }
+  return gradients;
+}
+
+// True where ranks have factors of their own, and these explain each of the gradients.
+bool explains(const std::vector<Gradient>& gradients, const Fits& fits) {
+  const double first = fits.empty() ? 0 : fits.begin()->second.factor();
+  double bound = 0;
+  for (const Gradient& gradient : gradients) {
+    if (!(residual_of(gradient, fits) <= gradient.bound)) return false;
+    bound = std::max(bound, gradient.bound);
+  }
+  return std::any_of(fits.begin(), fits.end(), [&](const auto& item) {
+    return std::abs(item.second.factor() - first) > bound * std::abs(first);
+  });
+}
+
+}  // namespace
+
+void add_rank_scales(const Report& report, const Evidence& evidence, std::vector<std::optional<Diagnosis>>& diagnoses) {
+  std::set<std::int32_t> iterations;
+  for (const RootCause& root : report.explanation.roots) {
+    const TensorId& id = report.findings[root.finding].id;
+    if (id.kind == Kind::kMainGrad) iterations.insert(id.iteration);
+  }
+  for (const std::int32_t iteration : iterations) {
+    const std::optional<Squares> squares = squares_of(iteration, evidence);
+    if (!squares) continue;
+    const std::vector<Gradient> gradients = gradients_of(iteration, report, evidence, diagnoses);
+    std::size_t elements = 0;
+    for (const Gradient& gradient : gradients) elements += gradient.reference.size();
+    if (gradients.size() < 2 || elements < kFewestValues) continue;
+    const Fits fits = fit(gradients);
+    if (!explains(gradients, fits)) continue;
+    const std::string what = describe(gradients, fits, *squares);
+    for (const Gradient& gradient : gradients) {
+      diagnoses[gradient.root] = Diagnosis{Cause::kRankFactor, residual_of(gradient, fits), what};
+    }
+  }
+}
+
+}  // namespace ttrace
