@@ -147,6 +147,20 @@ Split split_padded(Random& random, std::int64_t tp) {
   return split;
 }
 
+// Each part begins with the last columns of the one before it.
+Split split_halo(Random& random, std::int64_t tp) {
+  Split split;
+  const std::int64_t overlap = pick(random, 1, 3);
+  for (std::int64_t c = 0; c < tp; ++c) {
+    const std::int64_t begin = c == 0 ? 0 : split.extent - overlap;
+    split.extent = begin + overlap + pick(random, 1, 3);
+    split.parts.push_back(range(begin, split.extent));
+  }
+  split.shares = true;
+  split.annotation = "tp: {dim: 1, layout: halo, overlap: " + std::to_string(overlap) + "}";
+  return split;
+}
+
 // A tensor of two dimensions on a mesh of tp, cp and dp, and what every rank holds of it.
 struct Case {
   std::int64_t tp = 1, cp = 1, dp = 1;
@@ -174,14 +188,15 @@ Case draw(Random& random) {
   c.sp = pick(random, 0, 2) == 0;
   c.gradient = pick(random, 0, 1) == 0;
   c.rows = split_tokens(random, c.cp, c.sp ? c.tp : 1, c.sequences);
-  const std::int64_t what = pick(random, 0, 3);
+  const std::int64_t what = pick(random, 0, 4);
   if (c.sp) {
     c.columns.extent = pick(random, 1, 4);
     c.columns.parts = {range(0, c.columns.extent)};
   } else {
     c.columns = what == 0   ? split_blocks(random, c.tp)
                 : what == 1 ? split_padded(random, c.tp)
-                            : split_heads(random, c.tp, what == 2);
+                : what == 2 ? split_halo(random, c.tp)
+                            : split_heads(random, c.tp, what == 3);
   }
   return c;
 }
