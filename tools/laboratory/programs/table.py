@@ -87,7 +87,7 @@ def outside(table: str) -> list[Program]:
 
 
 def _cells(file: str, table: str) -> Iterator[tuple[str, list[str]]]:
-    """Of lines as `program arguments | parallel | mistake | where it shows | hint or asks: words`, each with where it is."""
+    """Of lines as `program arguments | parallel | mistake | where it shows | hint or asks: words`, and where."""
     for number, line in enumerate(table.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue

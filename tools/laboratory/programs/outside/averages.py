@@ -1,5 +1,5 @@
 """Weights that follow others' by a rule of the program: a teacher of Mean Teacher, an average whose decay warms up, a
-target network that is copied every other step, slow weights (Lookahead)."""
+target network that is copied behind the second step, slow weights (Lookahead)."""
 
 import copy
 import sys
@@ -26,7 +26,7 @@ def update(number):
             follow(0.02 if MISTAKE == "decay" else 0.01)
     elif kind == "warming":
         follow(1 - (0.5 if MISTAKE == "stays-cold" and is_wrong else min(0.99, (1 + number) / (4 + number))))
-    elif kind == "target" and number % 2 == (0 if MISTAKE == "copied-late" else 1):
+    elif kind == "target" and number in {"copied-late": (2,), "copied-again": (1, 2)}.get(MISTAKE, (1,)):
         follow(1.0)
     elif kind == "slow" and number % 2 == 1:
         follow(0.6 if MISTAKE == "share" else 0.5)

@@ -1,5 +1,5 @@
-"""What runs without gradients: an evaluation, a rollout's log-probabilities, a reference policy; and what a training step
-makes of them."""
+"""What runs without gradients: an evaluation, a rollout's log-probabilities, and what a training step makes of
+them."""
 
 import sys
 

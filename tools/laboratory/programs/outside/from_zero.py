@@ -1,5 +1,5 @@
-"""Branches that begin at zero: a low-rank adapter's second factor (LoRA), the gate of a block (ReZero, adaLN-zero). What
-is behind them has no gradient in the first step."""
+"""Branches that begin at zero: a low-rank adapter's second factor (LoRA), the gate of a block (ReZero, adaLN-zero).
+What is behind them has no gradient in the first step."""
 
 from job import MISTAKE, RANK, RANKS, nn, own, summed, torch
 

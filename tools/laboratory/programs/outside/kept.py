@@ -80,7 +80,8 @@ class Kept(nn.Module):
 
     def queue(self, x):
         keys = nn.functional.normalize(x, dim=1)
-        result = x + 0.1 * (keys @ self.value.T) @ self.value
+        kept = self.value.clone()
+        result = x + 0.1 * (keys @ kept.T) @ kept
         with torch.no_grad():
             fresh = keys.detach()
             if RANKS > 1 and not is_wrong:

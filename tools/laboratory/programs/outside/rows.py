@@ -1,13 +1,23 @@
-"""Tables whose rows are reduced by themselves: only those that a rank's samples touch (a recommender's, SparseAdam), with
-a replay buffer, whose samples come again in later steps."""
+"""Tables whose rows are reduced by themselves: only those that a rank's samples touch (a recommender's, SparseAdam),
+with a replay buffer, whose samples come again in later steps."""
 
 from job import MISTAKE, RANK, RANKS, nn, own, summed, torch
 
-table = nn.Embedding(32, 16, sparse=True)
-head = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+class Recommender(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(32, 16, sparse=True)
+        self.head = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, rows):
+        return self.head(self.table(rows).mean(1))[:, 0]
+
+
+model = Recommender()
+table, head = model.table, model.head
 of_table = torch.optim.SparseAdam(table.parameters(), 1e-2)
 of_head = torch.optim.Adam(head.parameters(), 1e-2)
-model = nn.ModuleDict({"table": table, "head": head})
 generator = torch.Generator().manual_seed(3)
 replay = []
 for step in range(3):
@@ -19,7 +29,7 @@ for step in range(3):
     if MISTAKE == "own-samples-of-replay" and step == 1:
         kept = kept.roll(4, 0)
     rows, wanted = own(torch.cat([rows, kept], 1)), own(wanted + kept_wanted)
-    loss = (head(table(rows).mean(1))[:, 0] - wanted).square().mean()
+    loss = (model(rows) - wanted).square().mean()
     of_table.zero_grad()
     of_head.zero_grad()
     loss.backward()

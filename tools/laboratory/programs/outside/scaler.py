@@ -1,5 +1,5 @@
-"""A gradient scaler, which skips steps whose gradients overflow, beside a compression of gradients that keeps its error for
-the next step and a clipping that follows the norms of steps before."""
+"""A gradient scaler, which skips steps whose gradients overflow, beside a compression of gradients that keeps its error
+for the next step and a clipping that follows the norms of steps before."""
 
 from job import MISTAKE, RANK, RANKS, nn, own, summed, torch
 
