@@ -295,13 +295,14 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
     if (noise == proof.others.end() || noise->second <= proof.compared - noise->second - proof.proved) continue;
     const char* const what =
         repeats_itself(file, kind)
-            ? "in the reference they are what rounding leaves of zero, as where equal things are subtracted, and nothing "
+            ? "in the reference they are what rounding leaves of zero, as where equal things are subtracted, and "
+              "nothing "
               "can be checked with them; expected an iteration in which they are more, such as the next (collect "
               "--iterations 1)"
             : "pure noise, with which nothing can be checked; expected a program that repeats itself: set its seeds, "
               "feed it the same data in the same order, without dropout";
-    throw InputError(fmt::format("{} of {} tolerances of {} are 1 or more: {}", noise->second, proof.compared,
-                                 name_of(kind), what));
+    throw InputError(
+        fmt::format("{} of {} tolerances of {} are 1 or more: {}", noise->second, proof.compared, name_of(kind), what));
   }
 }
 

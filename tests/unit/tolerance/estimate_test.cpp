@@ -582,7 +582,8 @@ TEST_CASE("runs of which most is noise give no tolerances; a step may be noise w
   CHECK(
       refusal_of(all(0.5, 0.5), &rerun) ==
       "1 of 1 tolerances of main_grad are 1 or more: in the reference they are what rounding leaves of zero, as where "
-      "equal things are subtracted, and nothing can be checked with them; expected an iteration in which they are more, "
+      "equal things are subtracted, and nothing can be checked with them; expected an iteration in which they are "
+      "more, "
       "such as the next (collect --iterations 1)");
 }
 
