@@ -100,6 +100,16 @@ bool is_step_enclosed(const Proofs& proofs) {
   });
 }
 
+// True where all scalars that prove nothing are noise, as the loss of advantages that are centred, whose gradients are
+// proved: what such a loss does is in these.
+bool is_loss_of_nothing(const Proofs& proofs) {
+  const KindProof& scalars = proofs.at(Kind::kScalar);
+  const auto noise = scalars.others.find(std::string(name_of(Reason::kNoise)));
+  const auto gradients = proofs.find(Kind::kMainGrad);
+  return noise != scalars.others.end() && noise->second == scalars.compared - scalars.proved &&
+         gradients != proofs.end() && is_proved(Kind::kMainGrad, gradients->second);
+}
+
 // True for a rank that left no file, or did not finish.
 bool is_of_absent_rank(const Finding& finding) {
   return finding.reason == Reason::kMissingRank || finding.reason == Reason::kIncompleteRank;
@@ -112,6 +122,7 @@ std::set<Kind> unproved_kinds(const Proofs& proofs) {
   for (const auto& [kind, proof] : proofs) {
     if (proof.compared == 0 || is_proved(kind, proof)) continue;
     if (kind == Kind::kParamDelta && is_step_enclosed(proofs)) continue;
+    if (kind == Kind::kScalar && is_loss_of_nothing(proofs)) continue;
     unproved.insert(kind);
   }
   return unproved;

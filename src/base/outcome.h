@@ -106,9 +106,9 @@ inline constexpr const char* kByOverride = "override";
 inline constexpr const char* kByWaiver = "waiver";
 
 // The kinds of which too little was proved to call two runs the same. The rule: of every kind of which floating-point
-// tensors were compared, at least half prove something. Two exceptions:
-// - param_delta proves nothing in low precision, where rounding decides the sign of so many of Adam's steps that its
-//   relative error is noise. It needs no proof where main_grad and param_after, before and after the step, have theirs.
+// tensors were compared, at least half prove something. Three exceptions:
+// - param_delta is noise in low precision, where rounding decides the sign of many of Adam's steps. It needs no proof
+//   where main_grad and param_after have theirs; nor does a loss that is noise (of advantages) where main_grad has.
 // - an initial parameter may be zero by design, as most biases are, and so may what an optimizer holds of it; where one
 //   is, it does not count. Nor does a buffer that is zero, or each rank's own.
 std::set<Kind> unproved_kinds(const Proofs& proofs);

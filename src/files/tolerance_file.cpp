@@ -128,6 +128,7 @@ Tolerance read_tolerance(const std::string& where, const YamlNode& node, int lin
     tolerance.statistics.emplace(statistic, read_statistic(where, *said, statistic, name, {where, line}, file));
   }
   if (const auto light = fields.take_if("light")) tolerance.light = fields.number_of(*light, "light");
+  if (const auto norm = fields.take_if("of_zero")) tolerance.of_zero = fields.number_of(*norm, "of_zero");
   fields.done();
   if (tolerance.samples.size() != file.perturbed_runs.size()) {
     fail_at(where, line,

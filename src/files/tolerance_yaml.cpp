@@ -59,6 +59,7 @@ std::string to_yaml(const ToleranceFile& file) {
     text += fmt::format("estimate: {}, floor: {}, allowed: {}", tolerance.estimate, tolerance.floor, tolerance.allowed);
     for (const auto& [statistic, said] : tolerance.statistics) text += statistic_yaml(statistic, said);
     if (tolerance.light) text += fmt::format(", light: {}", *tolerance.light);
+    if (tolerance.of_zero) text += fmt::format(", of_zero: {}", *tolerance.of_zero);
     text += "}\n";
   }
   return fmt::format("{}{} {}\n{}", header, kSealKey, seal_of(header + text), text);

@@ -155,6 +155,14 @@ void count_in_whole(const KeptTokens& kept, Difference& difference) {
   if (difference.worst_row >= 0) difference.worst_row = kept.token_at(difference.worst_row);
 }
 
+// True of a tensor that is zero in the reference, as others of its name are not, and is here no larger than rounding
+// has made it in runs of the reference.
+bool is_rounding_of_zero(const Difference& difference, const Tolerance* tolerance, double margin) {
+  if (tolerance == nullptr || !tolerance->of_zero) return false;
+  if (difference.reference_square > 0 || difference.candidate_square == 0) return false;
+  return std::sqrt(difference.candidate_square) <= kNoiseSpan * margin * *tolerance->of_zero;
+}
+
 // Judges a pair whose NaN and Inf are at the same places on both sides.
 void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
   if (judge_replicas(finding, difference, allowed_between_copies(finding))) return;
@@ -262,6 +270,10 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
     set_verdict(finding, Verdict::kFail, Reason::kNotFinite, describe_nonfinite(difference));
   } else if (exact) {
     judge_exact(finding, pair, difference);
+  } else if (is_rounding_of_zero(difference, allowance.tolerance, tolerance != nullptr ? tolerance->margin : 0)) {
+    set_verdict(finding, Verdict::kUntrusted, Reason::kNoise,
+                fmt::format("zero in the reference, norm {:.3g} here: rounding alone has made it {:.3g}",
+                            std::sqrt(difference.candidate_square), *allowance.tolerance->of_zero));
   } else {
     judge_floating(finding, pair, difference);
   }

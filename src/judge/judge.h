@@ -28,6 +28,9 @@ inline constexpr double kNoiseSpan = 10;
 //   no elements                            untrusted, empty
 //   NaN or Inf not at the same places      fail, not-finite
 //   integers and bool                      exact: pass, or fail (replicas-disagree, integer-differs)
+//   zero in the reference, as others of its
+//   name are not, and here as large as
+//   rounding makes it (`of_zero`)          untrusted, noise
 //   copies on several ranks differ by more
 //   than allowed                           fail, replicas-disagree
 //   no element finite on both sides        untrusted, empty

@@ -132,6 +132,19 @@ class LoneBuffers {
     return is_of_model && (!*candidate_has_any_ || is_constant_buffer(reference, id));
   }
 
+  // True for what the iteration changes in the candidate alone, and the reference changes in another iteration: a target
+  // network that is copied a step early.
+  bool moves_out_of_turn(const Alignment& reference, const TensorId& id) {
+    if (id.kind != Kind::kBufferAfter) return false;
+    if (!moving_) {
+      moving_.emplace();
+      for (const auto& [other, tensor] : reference.tensors) {
+        if (other.kind == Kind::kBufferAfter) moving_->insert(other.name);
+      }
+    }
+    return moving_->contains(id.name);
+  }
+
   // Returns how many tensors it has waived.
   std::int64_t waive(const LogicalTensor& tensor, Side side) {
     names_[side].insert(printable(tensor.id.name));
@@ -148,6 +161,7 @@ class LoneBuffers {
 
  private:
   std::optional<bool> candidate_has_any_;
+  std::optional<std::set<std::string>> moving_;  // names of those that the reference changes in some iteration
   std::map<Side, std::set<std::string>> names_;
 };
 
@@ -364,7 +378,7 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     const TensorPair pair = without_cut_padding({counterpart(reference, id), &tensor}, matching);
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
       ++matching.waived;
-    } else if (pair.reference == nullptr && is_buffer_kind(id.kind)) {
+    } else if (pair.reference == nullptr && is_buffer_kind(id.kind) && !buffers.moves_out_of_turn(reference, id)) {
       matching.waived += buffers.waive(tensor, Side::kCandidate);
     } else if (pair.reference == nullptr) {
       Finding finding = finding_about_lack(tensor, Side::kReference, reference);

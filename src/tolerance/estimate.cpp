@@ -39,6 +39,11 @@
 // Statistics beside the norm, and what they may be, are in statistics.cpp, and what several tensors have in common in
 // coherence.cpp.
 //
+// A tensor may be exactly zero in the reference in one micro-batch, and not in the next: what a student and a teacher
+// that begins as its copy differ by (Mean Teacher), whose gradient rounding makes other than zero as soon as one of the
+// two is perturbed. Such a response has no relative size, and says nothing of the name's other micro-batches: it is
+// kept apart, by its norm (`of_zero`), which says how large a rounding of zero is.
+//
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
 #include "tolerance/estimate.h"
@@ -171,6 +176,35 @@ RunDifferences part_of(const RunDifferences& run, bool light) {
   return part;
 }
 
+// True of what is zero in the reference and not in the run.
+bool is_of_zero(const Difference& difference) {
+  return difference.reference_square == 0 && difference.candidate_square > 0;
+}
+
+// Returns the run without what is zero in the reference and not in the run, where others of its name are not zero, and
+// keeps the largest norms of these.
+RunDifferences without_zeros(const RunDifferences& run, std::map<ToleranceKey, double>& norms) {
+  std::set<ToleranceKey> have_value;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const TensorId& id = run.pairs[i].reference->id;
+    if (run.differences[i].reference_square > 0) have_value.emplace(id.kind, id.name);
+  }
+  RunDifferences rest{run.what, {}, {}, {}};
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const LogicalTensor& tensor = *run.pairs[i].reference;
+    const ToleranceKey key{tensor.id.kind, tensor.id.name};
+    if (is_floating(tensor.dtype) && is_of_zero(run.differences[i]) && have_value.contains(key)) {
+      double& norm = norms[key];
+      norm = std::max(norm, std::sqrt(run.differences[i].candidate_square));
+      continue;
+    }
+    rest.pairs.push_back(run.pairs[i]);
+    rest.differences.push_back(run.differences[i]);
+    if (!run.rerouted.empty()) rest.rerouted.push_back(run.rerouted[i]);
+  }
+  return rest;
+}
+
 // Returns the norms of the reference's parameters, by name.
 std::map<std::string, double> norms_of_parameters(const RunDifferences& run) {
   std::map<std::string, double> norms;
@@ -258,13 +292,17 @@ ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const Ru
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options, OwnRoundings own_sums) {
-  std::vector<RunDifferences> whole;
-  for (const RunDifferences& run : perturbed) whole.push_back(part_of(run, false));
-  std::optional<RunDifferences> whole_rerun;
-  if (rerun != nullptr) whole_rerun = part_of(*rerun, false);
-  ToleranceFile file = estimate_whole(whole, whole_rerun ? &*whole_rerun : nullptr, options, std::move(own_sums));
-  for (const RunDifferences& run : perturbed) add_light(run, file);
-  if (rerun != nullptr) add_light(*rerun, file);
+  std::map<ToleranceKey, double> norms;
+  std::vector<RunDifferences> runs, whole;
+  for (const RunDifferences& run : perturbed) runs.push_back(without_zeros(run, norms));
+  std::optional<RunDifferences> again, whole_again;
+  if (rerun != nullptr) again = without_zeros(*rerun, norms);
+  for (const RunDifferences& run : runs) whole.push_back(part_of(run, false));
+  if (again) whole_again = part_of(*again, false);
+  ToleranceFile file = estimate_whole(whole, whole_again ? &*whole_again : nullptr, options, std::move(own_sums));
+  for (const RunDifferences& run : runs) add_light(run, file);
+  if (again) add_light(*again, file);
+  for (const auto& [key, norm] : norms) file.tensors[key].of_zero = norm;
   return file;
 }
 

@@ -253,6 +253,18 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
                "every perturbed run", options);
 }
 
+namespace {
+
+// True where a rerun has what is noise of the kind within rounding.
+bool repeats_itself(const ToleranceFile& file, Kind kind) {
+  return std::all_of(file.tensors.begin(), file.tensors.end(), [&](const auto& item) {
+    const auto& [key, tolerance] = item;
+    return key.first != kind || tolerance.allowed < 1 || tolerance.rerun.value_or(1) * file.margin < 1;
+  });
+}
+
+}  // namespace
+
 void require_signal(const ToleranceFile& file, std::span<const RunDifferences> perturbed) {
   std::map<ToleranceKey, bool> has_value;  // in some iteration and micro-batch: finite, and not zero
   for (const RunDifferences& run : perturbed) {
@@ -281,11 +293,16 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
     const KindProof& proof = proofs.at(kind);
     const auto noise = proof.others.find(std::string(name_of(Reason::kNoise)));
     if (noise == proof.others.end() || noise->second <= proof.compared - noise->second - proof.proved) continue;
+    const char* const what =
+        repeats_itself(file, kind)
+            ? "in the reference they are what rounding leaves of zero, as where equal things are subtracted, and "
+              "nothing "
+              "can be checked with them; expected an iteration in which they are more, such as the next (collect "
+              "--iterations 1)"
+            : "pure noise, with which nothing can be checked; expected a program that repeats itself: set its seeds, "
+              "feed it the same data in the same order, without dropout";
     throw InputError(
-        fmt::format("{} of {} tolerances of {} are 1 or more: pure noise, with which nothing can "
-                    "be checked; expected a program that repeats itself: set its seeds, feed it "
-                    "the same data in the same order, without dropout",
-                    noise->second, proof.compared, name_of(kind)));
+        fmt::format("{} of {} tolerances of {} are 1 or more: {}", noise->second, proof.compared, name_of(kind), what));
   }
 }
 

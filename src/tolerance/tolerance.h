@@ -37,6 +37,8 @@ struct Tolerance {
   double allowed = 0;                                  // margin * max(estimate, floor)
   std::map<Statistic, StatisticTolerance> statistics;  // those beside the norm; empty where the norm sees as much
   std::optional<double> light = {};                    // as `estimate`, of light iterations; none: it is in none
+  std::optional<double> of_zero = {};  // the largest norm of those of any run that are zero in the reference, as others
+                                       // of the name are not; none: there are none
 };
 
 // What light iterations are allowed, times what others are. Errors grow from step to step, in each run in its own way:

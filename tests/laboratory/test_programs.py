@@ -7,7 +7,7 @@ import pytest
 from programs import runs, table
 from programs.page import Judged, page
 from programs.runs import Row, Verdict
-from programs.table import KINDS, Program, kinds, programs
+from programs.table import KINDS, Program, kinds, outside, programs
 
 PROGRAM = Program(
     name="mixup",
@@ -21,6 +21,7 @@ PROGRAM = Program(
     shows=("fc.bias main_grad", "fc.* param_*"),
     hint="",
     iterations="",
+    then=0,
     asks="",
 )
 SAME, ASKED = Verdict("same", compared=9, proved=8), Verdict("could-not-look", "fc output", ["fc output"], "why?")
@@ -53,6 +54,20 @@ def test_every_program_says_what_it_is_and_makes_a_mistake_when_told():
 def test_a_line_of_the_kinds_that_says_no_program_is_named(line, what):
     with pytest.raises(ValueError, match=what.replace("(", r"\(")):
         kinds(f"# program\n{line}\n")
+
+
+def test_mistakes_outside_the_first_step_share_a_correct_program_and_are_recorded_lightly():
+    first, second = outside(
+        "later | DDP, 2 ranks | moments-lost: averages are zero | * param_delta |\n"
+        "later | DDP, 2 ranks | schedule-twice: it steps twice | * param_delta |\n"
+    )
+    assert (first.name, first.mistake_name, first.mistake) == (
+        "outside/later-moments-lost",
+        "moments-lost",
+        "averages are zero",
+    )
+    assert first.then == second.then == 2
+    assert first.correct_name == second.correct_name == "outside/later"
 
 
 @pytest.mark.parametrize(

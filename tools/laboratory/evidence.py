@@ -117,6 +117,12 @@ EVIDENCE = [
         (*_VERDICT, "src/python", "tools/laboratory/programs", "tests/programs/kinds"),
     ),
     Evidence(
+        "outside",
+        "tools/laboratory/programs/OUTSIDE.md",
+        "tools/programs 'outside/*'",
+        (*_VERDICT, "src/python", "tools/laboratory/programs"),
+    ),
+    Evidence(
         "hunting",
         "tools/laboratory/hunting/RESULTS.md",
         "tools/hunt",

@@ -26,6 +26,15 @@ TEST_CASE("half of what was compared of a kind must prove something") {
   CHECK(unproved_kinds({{Kind::kOutput, proof(0, 0)}}).empty());
 }
 
+TEST_CASE("a loss may be noise where the gradients are proved, and is no other kind") {
+  const KindProof noise = proof(0, 1), most = proof(4, 5);
+  CHECK(unproved_kinds({{Kind::kMainGrad, most}, {Kind::kScalar, noise}}).empty());
+  CHECK(unproved_kinds({{Kind::kMainGrad, most}, {Kind::kScalar, proof(0, 1, Reason::kAllZero)}}) ==
+        std::set{Kind::kScalar});
+  CHECK(unproved_kinds({{Kind::kMainGrad, most}, {Kind::kGradOutput, noise}}) == std::set{Kind::kGradOutput});
+  CHECK(unproved_kinds({{Kind::kOutput, most}, {Kind::kScalar, noise}}) == std::set{Kind::kScalar});
+}
+
 TEST_CASE("an optimizer's step may be noise where gradient and parameter around it are proved") {
   const KindProof most = proof(4, 5), none = proof(0, 5);
   const auto unproved = [&](const KindProof& gradient, const KindProof& after) {

@@ -125,6 +125,31 @@ TEST_CASE("what errors grow to in light iterations is theirs alone") {
   CHECK_FALSE(is_wrong(finding));
 }
 
+TEST_CASE("what is zero in the reference, and noise in its runs, says nothing of other micro-batches of its name") {
+  Model model;
+  const LogicalTensor *value = model.tensor(Kind::kGradOutput, "mlp", 0),
+                      *cancels = model.tensor(Kind::kGradOutput, "mlp", 1);
+  std::vector<RunDifferences> runs = runs_of({value, cancels}, {{0.01, 0}, {0.02, 0}, {0.01, 0}});
+  const auto of_zero = [](double norm) {
+    Difference difference = moved_by(1);
+    difference.reference_square = 0;
+    difference.candidate_square = difference.difference_square = norm * norm;
+    return difference;
+  };
+  for (RunDifferences& run : runs) run.differences[1] = of_zero(1e-7);
+  runs[2].differences[1] = of_zero(2e-7);
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  const Tolerance& tolerance = file.tensors.at({Kind::kGradOutput, "mlp"});
+  CHECK(tolerance.allowed == doctest::Approx(0.06));
+  CHECK(tolerance.of_zero == doctest::Approx(2e-7));
+
+  CHECK(judge({value, value}, moved_by(0.1), &file).verdict == Verdict::kFail);
+  const Finding noise = judge({cancels, cancels}, of_zero(4e-6), &file);
+  CHECK(noise.verdict == Verdict::kUntrusted);
+  CHECK(noise.reason == Reason::kNoise);
+  CHECK(judge({cancels, cancels}, of_zero(1e-4), &file).verdict == Verdict::kFail);
+}
+
 TEST_CASE("an update in a light iteration may be off by rounding steps of its parameter, which no run need have met") {
   Model model;
   LogicalTensor *weight = model.changeable(Kind::kParam, "fc.weight"),
@@ -553,6 +578,24 @@ TEST_CASE("runs of which most is noise give no tolerances; a step may be noise w
       refusal_of(all(0.5, 0.5)) ==
       "1 of 1 tolerances of main_grad are 1 or more: pure noise, with which nothing can be checked; expected a program "
       "that repeats itself: set its seeds, feed it the same data in the same order, without dropout");
+  const RunDifferences rerun = run_of("rerun", tensors, {0, 0, 0, 0});
+  CHECK(
+      refusal_of(all(0.5, 0.5), &rerun) ==
+      "1 of 1 tolerances of main_grad are 1 or more: in the reference they are what rounding leaves of zero, as where "
+      "equal things are subtracted, and nothing can be checked with them; expected an iteration in which they are "
+      "more, "
+      "such as the next (collect --iterations 1)");
+}
+
+TEST_CASE("a loss may be noise where the gradients are not") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kMainGrad, "w"),
+                               model.tensor(Kind::kScalar, "loss", 0, Dtype::kFloat32, {})};
+  const auto all = [&](double gradient) {
+    return runs_of(tensors, std::vector(3, std::vector<double>{0.1, gradient, 0.9}));
+  };
+  CHECK(refusal_of(all(0.1)).empty());
+  CHECK_FALSE(refusal_of(all(0.5)).empty());
 }
 
 TEST_CASE("fewer than three perturbed runs are refused") {

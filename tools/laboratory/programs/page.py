@@ -11,6 +11,25 @@ from .runs import COULD_NOT_LOOK, DIFFERENT, NOT_RUN, SAME, Row, Verdict, kept
 from .table import Program
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
+OUTSIDE_PAGE = PAGE.with_name("OUTSIDE.md")
+_FIRST = (
+    "First verdicts on programs of many packages",
+    "tools/programs",
+    "small programs, each run by one process (the reference), then in parallel, correct\n"
+    "and with one small mistake; tolerances are measured. *First* is the verdict with nothing said; *then* that\n"
+    "after a hint: options that only an author knows, then the draft of `ttrace annotate` where it still could not\n"
+    "look. The *right* tensor is where a wrong twin's mistake shows first, which the text of the program says.",
+)
+_OUTSIDE = (
+    "Mistakes outside the first step, the first optimizer and the parameters",
+    "tools/programs 'outside/*'",
+    "what shows in the second\n"
+    "or third step alone, in another model's optimizer, in buffers, averages and states, behind what begins at\n"
+    "zero, in a resume, or without gradients. Each is recorded as `ttrace run` does it: one iteration whole, two more\n"
+    "lightly, by one process (the reference), then in parallel, correct and with the mistake, with nothing said;\n"
+    "tolerances are measured. The *right* tensor is where the mistake shows first, which was written down in\n"
+    "[outside.txt](outside.txt) before any was run.",
+)
 
 
 @dataclass(frozen=True)
@@ -78,22 +97,22 @@ def judged(programs: list[Program], rows: dict[str, Row]) -> list[Judged]:
 
 
 def write(programs: list[Program]) -> None:
-    PAGE.write_text(page(programs, kept()))
+    outside = [program for program in programs if program.is_outside]
+    PAGE.write_text(page([program for program in programs if not program.is_outside], kept()))
+    OUTSIDE_PAGE.write_text(page(outside, kept(), _OUTSIDE))
 
 
-def page(programs: list[Program], rows: dict[str, Row]) -> str:
+def page(programs: list[Program], rows: dict[str, Row], about: tuple[str, str, str] = _FIRST) -> str:
+    title, command, what = about
     every = judged(programs, rows)
     looked_at = [each for each in every if each.row.correct.verdict != NOT_RUN]
     failed = [each for each in every if each.row.correct.verdict == NOT_RUN]
     waiting = [program.name for program in programs if program.name not in rows]
     packages = {program.package for program in programs}
     lines = [
-        "# First verdicts on programs of many packages",
+        f"# {title}",
         "",
-        "Made by `tools/programs`: small programs, each run by one process (the reference), then in parallel, correct",
-        "and with one small mistake; tolerances are measured. *First* is the verdict with nothing said; *then* that",
-        "after a hint: options that only an author knows, then the draft of `ttrace annotate` where it still could not",
-        "look. The *right* tensor is where a wrong twin's mistake shows first, which the text of the program says.",
+        *f"Made by `{command}`: {what}".split("\n"),
         "",
         f"{len(programs)} programs and idioms, of {len(packages)} packages; {len(looked_at)} were run.",
         "",
@@ -120,7 +139,7 @@ def page(programs: list[Program], rows: dict[str, Row]) -> str:
         commits = sorted({each.row.commit for each in every})
         seconds = sum(each.row.seconds for each in every)
         of = machine(f"Python {platform.python_version()}")
-        lines += ["", sentence("tools/programs", seconds, commits, of)]
+        lines += ["", sentence(command, seconds, commits, of)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,12 +1,14 @@
 """Runs a program and its twins as a user would who says nothing: a reference, measured tolerances, a check of each."""
 
+import functools
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from freshness import commit
@@ -78,11 +80,10 @@ class RunError(Exception):
 def run(program: Program) -> Row:
     """Row of the program, which is kept. Needs a warm server of PYTHON for its speed alone."""
     started = time.monotonic()
-    runs = _Runs(program)
     try:
-        runs.collect("reference", ranks=1)
-        runs.estimate()
-        correct, wrong = (runs.first_verdict(twin) for twin in ("correct", "wrong"))
+        runs, correct = _correct(replace(program, name=program.correct_name, mistake="", mistake_name="", shows=()))
+        runs.collect("wrong", program.ranks, program.mistake_name)
+        wrong = runs.check("wrong", [])
         hints, options, hinted_correct, hinted_wrong = [], [], None, None
         for say in (runs.what_its_author_knows, runs.what_annotate_drafts):
             if COULD_NOT_LOOK not in ((hinted_correct or correct).verdict, (hinted_wrong or wrong).verdict):
@@ -99,6 +100,16 @@ def run(program: Program) -> Row:
     row = Row(commit(), seconds, correct, wrong, hints, hinted_correct, hinted_wrong)
     _keep(program.name, row)
     return row
+
+
+@functools.cache
+def _correct(program: Program) -> tuple["_Runs", Verdict]:
+    """Its runs, which those of it with each mistake are added to, and its first verdict."""
+    runs = _Runs(program)
+    runs.collect("reference", ranks=1)
+    runs.estimate()
+    runs.collect("correct", program.ranks)
+    return runs, runs.check("correct", [])
 
 
 def kept() -> dict[str, Row]:
@@ -125,16 +136,14 @@ class _Runs:
         self._directory.mkdir(parents=True)
 
     def collect(self, trace: str, ranks: int, mistake: str = "") -> None:
+        shutil.rmtree(self._directory / trace, ignore_errors=True)
         iterations = ["--iterations", self._program.iterations] if self._program.iterations else []
+        iterations += ["--then", self._program.then] if self._program.then else []
         self._run("collect", "-o", trace, *iterations, "--", *self._command(ranks), mistake=mistake)
 
     def estimate(self) -> None:
         words = ["-o", "tolerance.yaml", "--reference", "reference", "-j", "1", "--", *self._command(1)]
         self._run("estimate-tolerance", *words)
-
-    def first_verdict(self, twin: str) -> Verdict:
-        self.collect(twin, self._program.ranks, self._program.mistake_name if twin == "wrong" else "")
-        return self.check(twin, [])
 
     def check(self, twin: str, options: list[str]) -> Verdict:
         report = self._directory / f"{twin}.json"

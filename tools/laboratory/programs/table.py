@@ -2,7 +2,8 @@
 
 import ast
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,6 +12,9 @@ ROOT = HERE.parents[2]
 COLLECTION = HERE / "collection"
 KINDS = ROOT / "tests" / "programs" / "kinds"  # what the tests run: idioms of no package
 KINDS_TABLE = HERE / "kinds.txt"
+OUTSIDE = HERE / "outside"  # mistakes that show elsewhere than in the parameters of a first step
+OUTSIDE_TABLE = HERE / "outside.txt"
+_LIGHTLY = 2  # further iterations, as `ttrace run` records
 _HELPERS = ("before_torchvision", "gpt_model", "llama_model")  # modules that programs import
 _SAID = ("package", "parallel", "mistake", "shows")
 _MAY_BE_SAID = ("hint", "iterations", "asks")
@@ -29,7 +33,17 @@ class Program:
     shows: tuple[str, ...]  # where that shows first: globs for a tensor's name and its kind
     hint: str  # the options of a check that only an author knows; empty: none
     iterations: str  # to record; empty: ttrace's choice
+    then: int  # further ones to record lightly
     asks: str  # where a correct program cannot be compared: what the question about it must say
+
+    @property
+    def correct_name(self) -> str:
+        """What it is called without its mistake, which programs of outside.txt share."""
+        return self.name.removesuffix(f"-{self.mistake_name}") if self.is_outside else self.name
+
+    @property
+    def is_outside(self) -> bool:
+        return self.path.parent == OUTSIDE
 
     @property
     def ranks(self) -> int:
@@ -45,6 +59,7 @@ def programs() -> list[Program]:
     files = [path for path in sorted(COLLECTION.glob("*.py")) if path.stem not in _HELPERS]
     found = [_of_file(path.stem, path) for path in files]
     found += kinds(KINDS_TABLE.read_text())
+    found += outside(OUTSIDE_TABLE.read_text())
     names = [program.name for program in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"two programs have the name {', '.join(sorted(twice))}")
@@ -52,27 +67,54 @@ def programs() -> list[Program]:
 
 
 def kinds(table: str) -> list[Program]:
-    """Of lines as `program arguments | ranks and axes | mistake | where it shows | hint or asks: words`."""
+    """Of a table of kinds.txt."""
     found = []
+    for where, cells in _cells("kinds.txt", table):
+        path, arguments, said = _told(where, KINDS, cells)
+        found.append(_of_table("-".join([path.stem, *arguments]), path, arguments, said, said["mistake"]))
+    return found
+
+
+def outside(table: str) -> list[Program]:
+    """Of a table of outside.txt, where a mistake is a name and what it does: `name: words`."""
+    found = []
+    for where, cells in _cells("outside.txt", table):
+        path, arguments, said = _told(where, OUTSIDE, cells)
+        mistake_name, _, said["mistake"] = said["mistake"].partition(": ")
+        name = "outside/" + "-".join([path.stem, *arguments, mistake_name])
+        found.append(replace(_of_table(name, path, arguments, said, mistake_name), then=_LIGHTLY))
+    return found
+
+
+def _cells(file: str, table: str) -> Iterator[tuple[str, list[str]]]:
+    """Of lines as `program arguments | parallel | mistake | where it shows | hint or asks: words`, and where."""
     for number, line in enumerate(table.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        cells = [cell.strip() for cell in line.split("|")]
+        where, cells = f"{file}, line {number}", [cell.strip() for cell in line.split("|")]
         if len(cells) != 5:
-            raise ValueError(f"kinds.txt, line {number}: expected five cells")
-        told, parallel, mistake, shows, further = cells
-        stem, *arguments = told.split()
-        path = KINDS / f"{stem}.py"
-        if not path.exists():
-            raise ValueError(f"kinds.txt, line {number}: no program {path.relative_to(ROOT)}")
-        said = {"package": "PyTorch", "parallel": parallel, "mistake": mistake, "shows": shows}
-        if further:
-            key, _, words = further.partition(": ")
-            if key not in _MAY_BE_SAID or not words:
-                raise ValueError(f"kinds.txt, line {number}: expected one of {', '.join(_MAY_BE_SAID)}, and words")
-            said[key] = words
-        found.append(_program("-".join([stem, *arguments]), path, _sentence(_text_of(path)), said, mistake, arguments))
-    return found
+            raise ValueError(f"{where}: expected five cells")
+        yield where, cells
+
+
+def _told(where: str, folder: Path, cells: list[str]) -> tuple[Path, list[str], dict]:
+    """The program of a line, its arguments, and what the line says of it."""
+    told, parallel, mistake, shows, further = cells
+    stem, *arguments = told.split()
+    path = folder / f"{stem}.py"
+    if not path.exists():
+        raise ValueError(f"{where}: no program {path.relative_to(ROOT)}")
+    said = {"package": "PyTorch", "parallel": parallel, "mistake": mistake, "shows": shows}
+    if further:
+        key, _, words = further.partition(": ")
+        if key not in _MAY_BE_SAID or not words:
+            raise ValueError(f"{where}: expected one of {', '.join(_MAY_BE_SAID)}, and words")
+        said[key] = words
+    return path, arguments, said
+
+
+def _of_table(name: str, path: Path, arguments: list[str], said: dict, mistake_name: str) -> Program:
+    return _program(name, path, _sentence(_text_of(path)), said, mistake_name, arguments)
 
 
 def _of_file(name: str, path: Path) -> Program:
@@ -101,6 +143,7 @@ def _program(name: str, path: Path, idiom: str, said: dict, mistake_name: str, a
         shows=tuple(pattern.strip().replace("[", "[[]") for pattern in said["shows"].split(",")),
         hint=said.get("hint", ""),
         iterations=said.get("iterations", ""),
+        then=0,
         asks=said.get("asks", ""),
     )
 
