@@ -77,6 +77,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kOtherNames, "other-names",
      "missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the "
      "order of steps"},
+    {Reason::kChangedAfter, "changed-after",
+     "untrusted: differs between ranks where the program changes parameters after their step"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -147,7 +149,7 @@ bool is_wrong(const Finding& finding) {
 bool is_in_question(const Finding& finding) {
   return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
          finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured ||
-         finding.reason == Reason::kOtherNames;
+         finding.reason == Reason::kOtherNames || finding.reason == Reason::kChangedAfter;
 }
 
 bool is_of_step(const Finding& finding) {

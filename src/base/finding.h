@@ -64,6 +64,7 @@ enum class Reason : std::uint8_t {
   kNearUnmeasured,
   kOwnStatistics,
   kOtherNames,
+  kChangedAfter,
 };
 std::string_view name_of(Reason reason);
 Vocabulary<Reason> vocabulary_of(Reason);

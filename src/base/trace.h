@@ -337,6 +337,7 @@ struct RankTrace {
   std::shared_ptr<const ModuleConfigurations> configurations = nullptr;  // null: it says nothing of them
   std::set<std::int32_t> further = {};                                   // iterations beyond those that were asked for
   std::set<std::int32_t> light = {};                                     // of these
+  bool lacks_further = false;                          // an iteration of these that another rank has recorded
   std::vector<TrainedGroup> trained = {};              // empty: it says nothing of what the program trains
   std::shared_ptr<const RandomDraws> draws = nullptr;  // null: it says nothing of them
 

@@ -17,6 +17,7 @@
 #include "base/estimator.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "diagnose/changed_after.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/other_names.h"
 #include "diagnose/own_buffers.h"
@@ -82,6 +83,11 @@ std::string line_for(const Finding& finding, const RootCause* root, const Eviden
                      name_of(finding.id.kind));
 }
 
+// The axis along which the root's terms lie.
+std::string axis_of(const RootCause* root) {
+  return root != nullptr && root->placement ? root->placement->axis : "<axis>";
+}
+
 // Marks the findings that are set aside, and why.
 class Questions {
  public:
@@ -103,6 +109,16 @@ class Questions {
       const bool is_root = follows_from_[i] == i;
       if (is_root && !reasons_[i] && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
         mark_followers(i, Reason::kOwnNumbers);
+      }
+    }
+  }
+
+  void mark_changed_after() {
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& finding = report_.findings[i];
+      if (reasons_[i] || !is_wrong(finding)) continue;
+      if (is_averaged_after(finding, report_, evidence_) || !ranks_that_ended_early(finding, evidence_).empty()) {
+        reasons_[i] = Reason::kChangedAfter;
       }
     }
   }
@@ -188,8 +204,8 @@ class Questions {
     if (std::none_of(reasons_.begin(), reasons_.end(), [](const auto& reason) { return reason.has_value(); })) {
       return false;
     }
-    for (const Reason reason : {Reason::kOtherNames, Reason::kOwnNumbers, Reason::kGuessedPlacement,
-                                Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
+    for (const Reason reason : {Reason::kOtherNames, Reason::kOwnNumbers, Reason::kChangedAfter,
+                                Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
       const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
       if (tensors == 0) continue;
       const std::size_t finding = first_of(reason);
@@ -314,6 +330,22 @@ class Questions {
     if (reason == Reason::kOwnNumbers) {
       return fmt::format("{}: {}", to_string(finding.id), describe_own_numbers(finding, evidence_));
     }
+    if (reason == Reason::kChangedAfter && finding.id.kind == Kind::kMainGrad) {
+      return fmt::format(
+          "{}: each rank has its own, and changes the parameter after its step, which then is right: so do programs "
+          "that "
+          "average parameters in place of gradients. Where it is meant, a line of the annotations says so: "
+          "\"**\": {{main_grad: {{{}: mean}}}}",
+          to_string(finding.id), axis_of(root_of(i)));
+    }
+    if (reason == Reason::kChangedAfter) {
+      return fmt::format(
+          "{}. Of {} nothing later was recorded, as of others it was, and something has changed the parameter after "
+          "the "
+          "step there, as where a rank has no further batch and is given the others' values. To compare, record the "
+          "iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`)",
+          finding.message, describe_ranks(ranks_that_ended_early(finding, evidence_)));
+    }
     if (reason == Reason::kUnknownLossScale) {
       return fmt::format(
           "{}: {:.4g} times the reference's, and what its steps take is right. Where the program scales its loss so, a "
@@ -364,6 +396,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
   Questions questions(report, follows_from, evidence);
   questions.mark_names();
   questions.mark_own_numbers();
+  questions.mark_changed_after();
   questions.mark_loss_scales();
   questions.mark_guesses();
   questions.mark_buffers();

@@ -66,4 +66,23 @@ void waive_extra_outputs(const Alignment& reference, const Alignment& candidate,
                                        comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
+void waive_extra_scalars(const Alignment& reference, Matching& matching) {
+  std::set<std::string> of_reference, names;
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (id.kind == Kind::kScalar) of_reference.insert(id.name);
+  }
+  const std::size_t waived = std::erase_if(matching.findings, [&](const Finding& finding) {
+    const TensorId& id = finding.id;
+    const bool is_extra = finding.reason == Reason::kMissingInReference && id.kind == Kind::kScalar &&
+                          id.microbatch == kNoMicrobatch && !is_loss(id) && !of_reference.contains(id.name);
+    if (is_extra) names.insert(printable(id.name));
+    return is_extra;
+  });
+  if (waived == 0) return;
+  matching.waived += static_cast<std::int64_t>(waived);
+  matching.notes.push_back(fmt::format("waived: {} of an iteration that the candidate alone has: {}",
+                                       count_of(waived, "number"),
+                                       comma_list(std::vector<std::string>(names.begin(), names.end()))));
+}
+
 }  // namespace ttrace

@@ -527,6 +527,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   }
   waive_lone_modules(reference, candidate, matching);
   waive_extra_outputs(reference, candidate, matching);
+  waive_extra_scalars(reference, matching);
   note_not_seen(reference, candidate, matching);
   matching.partial = describe_partial(reference, candidate, matching.findings);
   waive_local(reference, candidate, matching);

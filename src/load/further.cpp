@@ -42,6 +42,15 @@ void leave_out_unfinished(const FurtherIterations& further, RankTrace& rank) {
   leave_out(unfinished, rank);
 }
 
+void mark_those_that_lack(const std::vector<RankTrace*>& ranks) {
+  std::set<std::int32_t> further;
+  for (const RankTrace* rank : ranks) further.insert(rank->further.begin(), rank->further.end());
+  for (RankTrace* rank : ranks) {
+    const std::set<std::int32_t> recorded = recorded_by(*rank);
+    rank->lacks_further = !std::includes(recorded.begin(), recorded.end(), further.begin(), further.end());
+  }
+}
+
 std::set<std::int32_t> leave_out_uncommon(const std::vector<RankTrace*>& ranks) {
   std::set<std::int32_t> further;
   for (const RankTrace* rank : ranks) further.insert(rank->further.begin(), rank->further.end());

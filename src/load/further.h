@@ -17,6 +17,9 @@ void leave_out_unfinished(const FurtherIterations& further, RankTrace& rank);
 // that some rank recorded lightly what is not recorded so. A rank that recorded nothing at all is not asked.
 std::set<std::int32_t> leave_out_uncommon(const std::vector<RankTrace*>& ranks);
 
+// Marks the ranks of one run that lack a further iteration which another has recorded: `RankTrace::lacks_further`.
+void mark_those_that_lack(const std::vector<RankTrace*>& ranks);
+
 // Returns the iterations that some rank recorded lightly.
 std::set<std::int32_t> light_iterations(const std::vector<RankTrace*>& ranks);
 

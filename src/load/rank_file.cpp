@@ -245,6 +245,7 @@ Trace make_trace(const fs::path& directory, std::vector<RankFile> files) {
   std::vector<RankTrace*> ranks;
   for (RankFile& file : files) trace.ranks.push_back(std::move(file.rank));
   for (RankTrace& rank : trace.ranks) ranks.push_back(&rank);
+  mark_those_that_lack(ranks);
   trace.left_out = leave_out_uncommon(ranks);
   trace.failure = failure_of(trace);
   return trace;

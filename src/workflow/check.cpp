@@ -35,6 +35,7 @@
 #include "host/shell_words.h"
 #include "identify/data_parallel.h"
 #include "identify/no_module.h"
+#include "identify/ties.h"
 #include "identify/wrappers.h"
 #include "judge/declared_sums.h"
 #include "judge/judge.h"
@@ -197,6 +198,20 @@ void require_closed_form(const Trace& reference) {
   }
 }
 
+// Ties the parameters that the bytes say are one, where neither the annotations nor the program say any.
+void tie_by_bytes(const Trace& reference, const Trace& candidate, LoadedRuns& loaded) {
+  const ProgramWords* program = candidate.program.get();
+  const bool is_said = program != nullptr && !program->words.tied.empty();
+  if (is_said || !loaded.annotations.tied.empty()) return;
+  loaded.annotations.tied = ties_of_bytes(reference, candidate);
+  for (const TiedRule& rule : loaded.annotations.tied) {
+    loaded.notes.push_back(
+        fmt::format("candidate: {0} is taken for a copy of {1}: the reference has one parameter under both names, with "
+                    "one value and one gradient (`parallelism: {{tied: {{{0}: {1}}}}}`)",
+                    printable(rule.name), printable(rule.of)));
+  }
+}
+
 // `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
 LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
@@ -239,6 +254,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
     name_alike(reference, candidate, loaded.notes);
     loaded.seen_through = see_through_wrappers(reference, candidate);
     number_as_reference(reference, candidate);
+    tie_by_bytes(reference, candidate, loaded);
   }
   if (!options.reference_iterations.empty()) {
     renumber_iterations(candidate, options.candidate_iterations, options.reference_iterations);

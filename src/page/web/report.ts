@@ -88,6 +88,7 @@ export type Reason =
   // missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the order
   // of steps
   | "other-names"
+  | "changed-after" // untrusted: differs between ranks where the program changes parameters after their step
 
 export type StatisticName =
   | "rel_err" // the norm of the difference over that of the reference

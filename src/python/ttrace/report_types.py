@@ -96,6 +96,7 @@ Reason = Literal[
     # missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the
     # order of steps
     "other-names",
+    "changed-after",  # untrusted: differs between ranks where the program changes parameters after their step
 ]
 
 StatisticName = Literal[

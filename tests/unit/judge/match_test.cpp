@@ -175,6 +175,17 @@ TEST_CASE("a value that a module returns on one side alone is waived beside what
   CHECK(match(holding({returned("a:0"), returned("a:1")}), holding({returned("a:0")})).findings.size() == 1);
 }
 
+TEST_CASE("a number of an iteration that the candidate alone has is waived and named; one that it lacks is missing") {
+  const Held norm{test::tensor_id(Kind::kScalar, "grad_norm"), {}}, output{test::tensor_id(Kind::kOutput, "mlp", 0)};
+  const Matching more = match(holding({output}), holding({output, norm}));
+  CHECK(more.findings.empty());
+  CHECK(more.waived == 1);
+  CHECK(more.notes == Notes{"waived: 1 number of an iteration that the candidate alone has: grad_norm"});
+  CHECK(match(holding({output, norm}), holding({output})).findings.size() == 1);
+  const Held loss{test::tensor_id(Kind::kScalar, "loss", 0), {}};
+  CHECK(match(holding({output}), holding({output, loss})).findings.size() == 1);  // of a micro-batch
+}
+
 TEST_CASE("a parameter's tensor that is narrower than the reference's fails, unless it is declared") {
   const TensorId gradient{.kind = Kind::kMainGrad, .name = "mlp.weight"};
   const Alignment wide = holding({{gradient}}), narrow = holding({{gradient, {2}, Dtype::kBFloat16}});
