@@ -21,6 +21,13 @@ std::optional<std::int64_t> only_coordinate(const Group& group, const RankTable&
   return *coordinates.begin();
 }
 
+// True where what the ranks hold are stretches of a flattened parameter: one may well be all of it, and each rank has the
+// gradient of its own samples all the same.
+bool is_stretch(const Group& group) {
+  return std::any_of(group.shards.begin(), group.shards.end(),
+                     [](const Shard& shard) { return shard.entry->mapping && shard.entry->mapping->fragment; });
+}
+
 // The parameters that one coordinate owns; none where some coordinate owns none, or the reference has others.
 std::set<std::string, std::less<>> owned_parameters(const Grouping& grouping, const RankTable& table,
                                                     const ModelLayout& layout) {
@@ -30,7 +37,7 @@ std::set<std::string, std::less<>> owned_parameters(const Grouping& grouping, co
     if (group.id.kind != Kind::kParam || group.shards.empty()) continue;
     held.insert(group.id.name);
     const auto owner = only_coordinate(group, table, grouping.microbatches);
-    if (!owner || group.placement->is_placed() || group.expert) continue;
+    if (!owner || group.placement->is_placed() || group.expert || is_stretch(group)) continue;
     owned.insert(group.id.name);
     owners.insert(*owner);
   }

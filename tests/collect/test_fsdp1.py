@@ -105,3 +105,54 @@ def test_a_stretch_that_is_never_reduced_fails_on_its_own_rank(collect, plain):
     names, kinds = ("1.first.weight", "1.second.weight"), ("main_grad", "param_delta", "param_after")
     # The gradient of the bias beside it is the same on both ranks.
     assert wrong == {f"{name} {kind}, iteration 0" for name, kind in itertools.product(names, kinds)}
+
+
+# Rank 0 has all of 0.weight and rank 1 all of 1.weight. What clips is taken hold of before the model's first call.
+SLICES = """
+import functools
+import sys
+import torch
+import torch.distributed as dist
+import torch.distributed.nn
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+x, y = torch.randn(8, 3), torch.randn(8, 2)
+clip = functools.partial(nn.utils.clip_grad_norm_, list(model.parameters()))
+rank = 0
+if "plain" not in sys.argv:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+    clip = model.clip_grad_norm_
+    x, y = x.chunk(2)[rank], y.chunk(2)[rank]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+(model(x) - y).square().mean().backward()
+if "scaled" in sys.argv and rank == 1:
+    next(p for name, p in model.named_parameters() if name.endswith("1.weight")).grad.mul_(1.01)
+clip(0.1)
+optimizer.step()
+if dist.is_initialized():
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def sliced(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("sliced")
+    (directory / "program.py").write_text(SLICES)
+    process = run([TTRACE, "collect", "-o", directory / "trace", "--", *ranks(1, directory / "program.py", "plain")])
+    assert process.returncode == 0, process.stderr
+    return directory
+
+
+@pytest.mark.parametrize(("twin", "first"), [("right", None), ("scaled", "1.weight main_grad")])
+def test_a_stretch_that_is_a_whole_parameter_has_the_gradients_of_all_ranks_samples(collect, sliced, twin, first):
+    collected = collect(command=ranks(2, sliced / "program.py", twin))
+    assert collected.code == 0, collected.process.stderr
+    process = run([TTRACE, "check", sliced / "trace", collected.directory, "-t", "default"])
+    assert process.returncode == (0 if first is None else 1), process.stdout
+    if first is not None:
+        assert process.stdout.splitlines()[2] == f"first wrong tensor: {first}, iteration 0"

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy
 import pytest
 from conftest import TTRACE, run
 from test_odd_modules import unseen
@@ -95,3 +96,13 @@ def test_modules_inside_a_transform_of_a_recorded_module_are_named(collect, scri
     assert unseen(collected.rank(), "output") >= {"inner"}
     assert "(model)" in collected.rank().names("output", 0)
     assert collected.rank().names("param_after") == ["inner.weight", "inner.bias", "outer.weight", "outer.bias"]
+
+
+def test_of_a_model_that_is_called_inside_a_transform_the_input_is_perturbed(collect, script):
+    plain = collect(command=script(TRAIN, "samples")).rank()
+    perturbed = collect("--perturb", "1", command=script(TRAIN, "samples"))
+    assert perturbed.code == 0, perturbed.process.stderr
+    for name in plain.names("main_grad"):
+        before, after = (rank.tensors["main_grad", name, -1] for rank in (plain, perturbed.rank()))
+        assert not numpy.array_equal(before, after)
+        assert numpy.linalg.norm(after - before) < 1e-5 * numpy.linalg.norm(before)

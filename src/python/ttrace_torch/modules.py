@@ -47,6 +47,7 @@ class Modules:
         self._unread: dict[int, list[TrainedParameter]] = {}
         self._in_registration = False  # of a parametrization, which PyTorch tries once
         self._in_functional_call = False  # begun inside a transform of torch.func: parameters are others for its time
+        self._unperturbed: Frame | None = None  # a call begun there whose arguments are still to be perturbed
         self.stack = CallStack()
         # Records calls without gradients for as long as there are no others; set by start.py. None: nobody does.
         self.without_grad: Any = None
@@ -177,6 +178,9 @@ class Modules:
         """Returns the call's frame, the one for the calls inside, and the arguments that the module is to be called
         with."""
         frame = inside = self._enter(module)
+        if self._unperturbed is not None and self._perturbation is not None:
+            begun, self._unperturbed = self._unperturbed, None
+            args, kwargs = self._perturbation.perturb_in_transform(begun, args, kwargs)
         if frame is not None and frame.path is not None:
             if self.gaps.hides_inside(frame, module):
                 inside = None
@@ -219,6 +223,9 @@ class Modules:
             frame = self._outermost_call(module)
             if frame is not None and frame.microbatch.recorded:
                 self.gaps.inside_transform(module, frame.chunk)
+            if frame is not None and self._perturbation is not None:
+                self._name(frame, None, module)
+                self._unperturbed = frame
 
     def _inner_call(self, parent: Frame, in_backward: bool) -> Frame:
         microbatch, pass_, call_counts = parent.microbatch, parent.pass_, parent.call_counts

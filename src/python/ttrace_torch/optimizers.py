@@ -28,6 +28,7 @@ from .clock import CallCounts
 from .collector import Collector
 from .copies import Copies
 from .gradients import Gradients
+from .imports import after_import
 from .library import Kind, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .no_module import OfNoModule
@@ -60,6 +61,7 @@ class Optimizers:
         self._before_step: Copies[Key] = Copies()  # values of the masters
         self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
+        self._wrapped_once_imported: set[Clipping] = set()
         self._settled: set[Key] = set()  # whose values after their step have been recorded
         self._captured: set[Key] = set()  # whose step went into a CUDA graph: when it is taken is not seen
         self._norms = CallCounts()
@@ -87,10 +89,16 @@ class Optimizers:
             patches.replace(torch, _UNSCALING, self._wrap_unscaling(getattr(torch, _UNSCALING)))
         for clipping in _CLIPPING:
             clipping.wrap(functools.partial(self._wrap_clipping, clipping))
+        # A program may take hold of a method before its first model runs: `clip = model.clip_grad_norm_`.
+        self._wrapped_once_imported = set(adapters.functions("clipping"))
+        for clipping in self._wrapped_once_imported:
+            wrap = functools.partial(clipping.wrap, functools.partial(self._wrap_clipping, clipping))
+            after_import(clipping.module, lambda _, wrap=wrap: wrap())
 
     def install_adapters(self) -> None:
         for clipping in adapters.functions("clipping"):
-            clipping.wrap(functools.partial(self._wrap_clipping, clipping))
+            if clipping not in self._wrapped_once_imported:  # of an adapter that the program has defined
+                clipping.wrap(functools.partial(self._wrap_clipping, clipping))
         for adapter in adapters.OVERRIDING["steps"]:
             for step in adapter.steps:
                 step.wrap(functools.partial(self._wrap_step, adapter))

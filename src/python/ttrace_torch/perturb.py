@@ -38,7 +38,14 @@ class Perturbation:
         """What the module is to return; the same object where nothing changes."""
         raise NotImplementedError
 
+    def perturb_in_transform(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments of a model that is called inside a transform of torch.func."""
+        return args, kwargs
+
     def _product(self, frame: Frame, kind: Kind, member: Member, eps: float) -> torch.Tensor:
+        return _Product.apply(member[1], self._factor(frame, kind, member, eps))
+
+    def _factor(self, frame: Frame, kind: Kind, member: Member, eps: float) -> torch.Tensor:
         suffix, tensor = member
         if is_capturing():
             raise CollectError(f"--perturb: '{frame.path}' is {INSIDE_GRAPH}; expected a program without CUDA graphs")
@@ -48,7 +55,7 @@ class Perturbation:
         if is_dtensor(tensor):  # whose shape is that of the whole
             noise = part_of(noise, tensor)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-        return _Product.apply(tensor, 1 + eps * noise.to(device=tensor.device, dtype=wide))
+        return 1 + eps * noise.to(device=tensor.device, dtype=wide)
 
     def _check(self) -> None:
         """At the end of an iteration."""
@@ -95,6 +102,16 @@ class PerturbedInput(Perturbation):
             self.expected = f"{type(self).expected}; {error}"
             return args, kwargs
 
+    def perturb_in_transform(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """A tensor there may be that of one sample: each is multiplied by the same factors."""
+        first = first_that(lambda tensor: tensor.dtype != torch.bool, inputs_of(args, kwargs))
+        if first is None or not is_floating(first[1]) or not self._is_due(frame, Kind.INPUT):
+            return args, kwargs
+        with torch._C._DisableFuncTorch():  # what is made inside has no storage
+            factor = self._factor(frame, Kind.INPUT, first, self._eps_of(first[1]))
+        product = _multiplied(first[1], factor)
+        return replaced(args, first[1], product), replaced(kwargs, first[1], product)
+
     def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
         if not self._is_due(frame, Kind.OUTPUT):
             return result
@@ -115,11 +132,13 @@ class PerturbedInput(Perturbation):
         return microbatch.perturbed == frame.forward_id(kind, "")
 
     def _perturbed(self, frame: Frame, kind: Kind, member: Member) -> torch.Tensor:
+        return self._product(frame, kind, member, self._eps_of(member[1]))
+
+    def _eps_of(self, tensor: torch.Tensor) -> float:
         file = self._collector.open()
         file.look_for_autocast()
         # What is narrower than the compute dtype would be rounded back to what it was.
-        eps = max(torch.finfo(dtype).eps for dtype in (file.compute_dtype, member[1].dtype))
-        return self._product(frame, kind, member, eps)
+        return max(torch.finfo(dtype).eps for dtype in (file.compute_dtype, tensor.dtype))
 
 
 class PerturbedModules(Perturbation):

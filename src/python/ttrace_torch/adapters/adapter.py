@@ -78,8 +78,8 @@ class Adapter:
     raises: the recording ends, with a line on stderr, and the program goes on.
 
     The lists are of functions that the collector wraps when the program's first model runs, by when the program has
-    imported what it uses. The methods are asked only where `module` is loaded; a comment above each group of them says
-    which answer counts."""
+    imported what it uses; those of `clipping`, in the adapters of this folder, as soon as it has. The methods are asked
+    only where `module` is loaded; a comment above each group of them says which answer counts."""
 
     # Functions to wrap.
 

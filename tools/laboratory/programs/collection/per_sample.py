@@ -3,6 +3,7 @@
 package: PyTorch
 parallel: data parallel by hand, 2 ranks
 mistake: rank 1 clips each sample to 0.9 in place of 1
+hint: --axes dp=2
 shows: * main_grad
 """
 
