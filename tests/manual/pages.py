@@ -47,11 +47,15 @@ def steps(page):
     return found
 
 
+def session_path(first=()):
+    """PATH of somebody who has installed ttrace beside a Python with PyTorch; other folders may come before it."""
+    folders = [*first, pathlib.Path(os.environ["TTRACE_PROGRAM"]).parent, pathlib.Path(sys.executable).parent]
+    return os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+
+
 def follow(page, directory, environment, timeout, as_compared=str):
     """Runs the page's commands there, with these variables, and holds what they print against what the page says;
     `as_compared` makes of either text what is compared."""
-    folders = [pathlib.Path(os.environ["TTRACE_PROGRAM"]).parent, pathlib.Path(sys.executable).parent]
-    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
     shown = steps(page)
     assert len(shown) > 2
     for step in shown:
@@ -59,7 +63,7 @@ def follow(page, directory, environment, timeout, as_compared=str):
             step.command,
             shell=True,
             cwd=directory,
-            env={**os.environ, "PATH": path, **environment},
+            env={**os.environ, "PATH": session_path(), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -2,19 +2,18 @@
 
 import json
 import os
-import pathlib
 import subprocess
-import sys
 
 import stranger
 import yaml
-from pages import MANUAL, ROOT, follow
+from pages import MANUAL, ROOT, follow, session_path
 
 
-def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_request(tmp_path):
+def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_request(tmp_path, warm_programs):
     repository = tmp_path / "letters"
     stranger.make(repository)
-    follow(MANUAL / "first-bad-commit.md", repository, {"OMP_NUM_THREADS": "1"}, timeout=900)
+    environment = {"OMP_NUM_THREADS": "1", "PATH": session_path([warm_programs])}
+    follow(MANUAL / "first-bad-commit.md", repository, environment, timeout=900)
 
     # The action's step on a commit that bisecting has looked at: what that left is used again.
     git = ["git", "-C", repository]
@@ -22,10 +21,8 @@ def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_re
     action = yaml.safe_load((ROOT / "tools" / "ci" / "action" / "action.yml").read_text())
     (check,) = (step["run"] for step in action["runs"]["steps"] if step.get("id") == "check")
     output, summary = tmp_path / "output", tmp_path / "summary.md"
-    folders = [str(pathlib.Path(os.environ["TTRACE_PROGRAM"]).parent), str(pathlib.Path(sys.executable).parent)]
     variables = {
-        "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
-        "OMP_NUM_THREADS": "1",
+        **environment,
         "FILE": "ttrace.yaml",
         "REFRESH": "",
         "GITHUB_OUTPUT": str(output),

@@ -86,3 +86,28 @@ def test_a_warm_program_ends_as_pythons_own(tmp_path):
         for name, text in ENDS.items():
             (tmp_path / "program.py").write_text(AT_EXIT + text)
             assert ends(*warm.command()) == ends(sys.executable), name
+
+
+def test_stand_ins_take_what_users_type(tmp_path, monkeypatch):
+    folder = tmp_path / "stand-ins"
+    folder.mkdir()
+    warm.stand_ins(folder)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def said_by(*words):
+        done = subprocess.run(
+            words, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode == 0, done.stderr
+        return sorted(done.stdout.split())
+
+    (tmp_path / "ranks.py").write_text(
+        "import os, sys\nprint(os.environ.get('RANK', 'alone') + str('torch._dynamo' in sys.modules), *sys.argv[1:])\n"
+    )
+    launched = ("torchrun", "--standalone", "--nproc-per-node")
+    with warm.server():
+        assert said_by("python", "ranks.py", "a b") == ["a", "aloneTrue", "b"]
+        assert said_by(*launched, "2", "ranks.py") == ["0True", "1True"]
+        # Whatever else they are asked for starts cold.
+        assert said_by("python", "-c", "import sys; print('torch' in sys.modules, sys.argv)") == ["False", "['-c']"]
+        assert said_by(*launched, "1", "--no-python", "echo", "as ever") == ["as", "ever"]

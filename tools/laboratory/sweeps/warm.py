@@ -10,8 +10,10 @@ import contextlib
 import gc
 import json
 import os
+import pathlib
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,12 +24,40 @@ import time
 SOCKET = "TTRACE_WARM"
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 _MOST_BYTES = 1 << 18  # of a request
+# Python and torchrun as users type them: a program of one process, or of ranks on this machine, is the server's;
+# whatever else they are asked for, the real ones do.
+_STAND_INS = {
+    "python": """\
+#!/bin/sh
+case "$1" in
+  *.py) exec {python} {warm} "$@" ;;
+  *) exec {python} "$@" ;;
+esac
+""",
+    "torchrun": """\
+#!/bin/sh
+case "$1 $2 $4" in
+  "--standalone --nproc-per-node "*.py) ranks=$3; shift 3; exec {python} {warm} {launch} "$ranks" "$@" ;;
+  *) exec {python} -m torch.distributed.run "$@" ;;
+esac
+""",
+}
 
 
 def command(*program: object, ranks: int = 1, python: object = sys.executable) -> list[str]:
     """Runs a Python program as that many ranks, by the server where there is one."""
     launch = [LAUNCH, ranks] if ranks > 1 else []
     return [str(word) for word in (python, __file__, *launch, *program)]
+
+
+def stand_ins(directory: pathlib.Path, python: object = sys.executable) -> None:
+    """Writes a `python` and a `torchrun` there, for the front of PATH, whose programs are run as by `command`."""
+    words = {"python": python, "warm": os.path.abspath(__file__), "launch": LAUNCH}
+    quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+    for name, script in _STAND_INS.items():
+        path = directory / name
+        path.write_text(script.format(**quoted))
+        path.chmod(0o755)
 
 
 @contextlib.contextmanager
