@@ -26,9 +26,9 @@ def test_the_schemas_are_schemas():
     assert set(SCHEMAS) == {"ttrace-report-5.json", "ttrace-run-4.json"}
 
 
-def test_what_is_made_of_the_description_of_the_report_is_up_to_date():
+def test_what_is_made_of_the_descriptions_of_the_report_and_of_options_is_up_to_date():
     made = runpy.run_path(str(ROOT / "tools/report_types/__main__.py"))["files"]()
-    assert len(made) == 4
+    assert len(made) == 5
     for path, text in made.items():
         assert path.read_text() == text, f"{path}: run tools/report_types"
 

@@ -145,4 +145,4 @@ def test_other_threads_of_python_run_while_a_check_does(tmp_path):
 
 def test_type_checkers_know_every_option_of_check():
     keywords = {name for name, _ in ttrace._core.check_keywords()} - {"candidate", "reference"}
-    assert set(ttrace.reports.CheckOptions.__annotations__) == keywords | {"pictures"}
+    assert set(ttrace.check_options.CheckOptions.__annotations__) == keywords | {"pictures"}

@@ -1,5 +1,6 @@
 """Writes what is made of the report's one description (src/report/members.h) and its tables of words: the JSON schema,
-the types of the page and of the Python package, and the manual's tables.
+the types of the page and of the Python package, and the manual's tables; and of the table of options
+(src/workflow/options.h): the types of the keywords of the package's `check`.
 
     ninja -C build report_schema && python3 tools/report_types
 
@@ -119,6 +120,19 @@ def python(schema: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def python_options(keywords: list[dict[str, str]]) -> str:
+    lines = [
+        f'"""The keywords of `check`: {MADE}, not to be edited."""\n',
+        "import os\nfrom collections.abc import Sequence\nfrom typing import TypedDict\n\n",
+        'class CheckOptions(TypedDict, total=False):\n    """The options of `ttrace check` by their keywords."""\n',
+    ]
+    pictures = {"keyword": "pictures", "type": "bool", "help": "Draw the tensors that `Report.to_html` shows"}
+    for one in [*keywords, pictures]:
+        of_value = f'"{one["type"]}"' if " | " in one["type"] else one["type"]
+        lines.append(with_meaning(f"    {one['keyword']}: {of_value}", {"description": one["help"]}, "  #"))
+    return "\n".join(lines) + "\n"
+
+
 def words_for_people(schema: dict) -> str:
     def name_of(one: dict) -> str:
         if "$ref" in one:
@@ -179,13 +193,15 @@ def with_parts(page: str, parts: dict[str, str]) -> str:
 def files() -> dict[pathlib.Path, str]:
     """What is made, by the file that it is written to."""
     printed = subprocess.run([BUILD / "tests/report_schema"], check=True, capture_output=True, text=True).stdout
-    schema = json.loads(printed)
+    described = json.loads(printed)
+    schema = described["schema"]
     manual = ROOT / "src/manual/report.md"
     parts = {"members": tables_of_members(schema), "words": tables_of_words(schema)}
     return {
-        ROOT / "src/report/schemas/ttrace-report-5.json": printed,
+        ROOT / "src/report/schemas/ttrace-report-5.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
         ROOT / "src/page/web/report.ts": typescript(schema),
         ROOT / "src/python/ttrace/report_types.py": python(schema),
+        ROOT / "src/python/ttrace/check_options.py": python_options(described["keywords_of_check"]),
         manual: with_parts(manual.read_text(), parts),
     }
 

@@ -1,10 +1,14 @@
-// Prints the JSON schema of the report, made from its one description (report/members.h) and the tables of words.
+// Prints, as JSON, the schema of the report, made from its one description (report/members.h) and the tables of words,
+// and the keywords of the Python package's `check`, from the table of options (workflow/options.h).
+#include <concepts>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "report/members.h"
+#include "workflow/options.h"
 
 namespace ttrace::report {
 namespace {
@@ -106,7 +110,35 @@ Json schema_of_report() {
   return json;
 }
 
+// What Python calls the type of an option's value.
+template <typename Member>
+const char* python_type_of(const Option& option) {
+  const std::string_view type = option.type;
+  if constexpr (std::same_as<Member, bool>) return "bool";
+  if constexpr (std::integral<Member>) return "int";
+  if constexpr (std::same_as<Member, std::set<std::int32_t>>) return "Sequence[int]";
+  if constexpr (std::same_as<Member, std::vector<std::string>>) return "Sequence[str]";
+  return type == "FILE" || type == "TRACE" || type == "PYTHON" ? "str | os.PathLike[str]" : "str";
+}
+
+Json keywords_of_check() {
+  Json keywords = Json::array();
+  const CheckOptions defaults;
+  visit_options(defaults, [&]<typename Member>(const Option& option, const Member& /*member*/) {
+    if (option.required) return;  // the two sides, which are no keywords
+    const bool is_off = *option.names == '!';
+    keywords.push_back({{"keyword", keyword_of(option)},
+                        {"type", python_type_of<Member>(option)},
+                        {"help", is_off ? std::string("False: ") + option.help : option.help}});
+  });
+  return keywords;
+}
+
 }  // namespace
 }  // namespace ttrace::report
 
-int main() { std::puts(ttrace::report::schema_of_report().dump(2).c_str()); }
+int main() {
+  using namespace ttrace::report;
+  const Json printed = {{"schema", schema_of_report()}, {"keywords_of_check", keywords_of_check()}};
+  std::puts(printed.dump().c_str());
+}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _installation
 from ._core import InputError
-from .reports import CheckOptions, Report, check, holds_trace
+from .check_options import CheckOptions
+from .reports import Report, check, holds_trace
 from .traces import Trace
 
 if TYPE_CHECKING:  # Python 3.10 has it from there alone

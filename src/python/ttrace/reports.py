@@ -10,10 +10,11 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from . import _core, report_types
 from ._typed import typed
+from .check_options import CheckOptions
 from .report_types import Finding
 
 if TYPE_CHECKING:  # Python 3.10 has it from there alone
@@ -59,32 +60,6 @@ class Report(report_types.Report):
 
     def __str__(self) -> str:
         return self.text()
-
-
-class CheckOptions(TypedDict, total=False):
-    """The options of `ttrace check` by their keywords, as `_core.check_keywords` has them, for type checkers."""
-
-    annotations: "str | os.PathLike[str]"
-    settings: Sequence[str]
-    axes: str
-    reference_annotations: "str | os.PathLike[str]"
-    reference_settings: Sequence[str]
-    correspondence: "str | os.PathLike[str]"
-    tolerance: "str | os.PathLike[str]"
-    accept_overrides: bool
-    bits: bool
-    sequences: str
-    rounded_to: str
-    only: str
-    iterations: Sequence[int]
-    reference_iterations: Sequence[int]
-    candidate_iterations: Sequence[int]
-    strict: bool
-    checksums: bool
-    allow_same_run: bool
-    threads: int
-    python: "str | os.PathLike[str]"
-    pictures: bool  # of `Report.to_html`
 
 
 def check(
