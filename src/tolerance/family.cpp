@@ -296,9 +296,8 @@ void require_signal(const ToleranceFile& file, std::span<const RunDifferences> p
     const char* const what =
         repeats_itself(file, kind)
             ? "in the reference they are what rounding leaves of zero, as where equal things are subtracted, and "
-              "nothing "
-              "can be checked with them; expected an iteration in which they are more, such as the next (collect "
-              "--iterations 1)"
+              "nothing can be checked with them; expected an iteration in which they are more, such as the next "
+              "(collect --iterations 1)"
             : "pure noise, with which nothing can be checked; expected a program that repeats itself: set its seeds, "
               "feed it the same data in the same order, without dropout";
     throw InputError(

@@ -43,7 +43,8 @@
 //   floor = rms(responses) * f(n, v) / margin         P(F > f(n, v)^2) = kFewLevel
 //
 // The responses are those of the tensor's group, the same tensor in all layers, unless its own are larger in root mean
-// square. From 9 elements on f is below the default margin, which the largest response is allowed in any case. Of three
+// square. A tensor that is rounding alone, such as the bias before a BatchNorm, says nothing of the others of its group.
+// From 9 elements on f is below the default margin, which the largest response is allowed in any case. Of three
 // responses one number allows 60 times their root mean square, of 48 in 4 layers of 4 micro-batches 4.9.
 //
 // A sum over tokens that a program rounds token by token is off by more than any perturbed run says (own_sums.cpp): its
@@ -142,9 +143,17 @@ double few_elements_floor(double rms, double responses, std::int64_t elements, d
   return rms * std::sqrt(fisher_quantile(kFewLevel, n, n * responses)) / margin;
 }
 
-std::map<ToleranceKey, Squares> squares_of_groups(const std::map<ToleranceKey, std::vector<double>>& responses) {
+bool is_noise(const std::vector<double>& responses, double margin) {
+  return std::any_of(responses.begin(), responses.end(), [&](double response) { return margin * response >= 1; });
+}
+
+// Returns the responses of groups, without those of tensors that are rounding alone.
+std::map<ToleranceKey, Squares> squares_of_groups(const std::map<ToleranceKey, std::vector<double>>& responses,
+                                                  double margin) {
   std::map<ToleranceKey, Squares> groups;
-  for (const auto& [key, measured] : responses) groups[{key.first, without_numbers(key.second)}].add(measured);
+  for (const auto& [key, measured] : responses) {
+    if (!is_noise(measured, margin)) groups[{key.first, without_numbers(key.second)}].add(measured);
+  }
   return groups;
 }
 
@@ -233,7 +242,7 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
                                                const EstimateOptions& options, const OwnRoundings& own_sums) {
   const std::int64_t terms = most_terms(perturbed[0]);
   const std::map<ToleranceKey, double> jumps = largest_step_jumps(perturbed, options.margin);
-  const std::map<ToleranceKey, Squares> groups = squares_of_groups(responses);
+  const std::map<ToleranceKey, Squares> groups = squares_of_groups(responses, options.margin);
   std::map<ToleranceKey, double> floors;
   for (std::size_t i = 0; i < perturbed[0].pairs.size(); ++i) {
     const LogicalTensor& tensor = *perturbed[0].pairs[i].reference;
@@ -244,7 +253,8 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
     double& floor = floors[key];
     Squares own;
     own.add(responses.at(key));
-    const Squares& group = groups.at({kind, without_numbers(tensor.id.name)});
+    const auto of_group = groups.find({kind, without_numbers(tensor.id.name)});
+    const Squares& group = of_group == groups.end() ? own : of_group->second;
     const double luck = few_elements_floor(std::max(own.rms(), group.rms()), group.count, elements, options.margin);
     if (kind == Kind::kScalar && elements == 1) {
       const double most = epsilon_of(options.compute_dtype);

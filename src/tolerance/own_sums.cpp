@@ -25,6 +25,8 @@
 #include "merge/values.h"
 #include "numeric/convert.h"
 #include "tolerance/estimate.h"
+#include "tolerance/floors.h"
+#include "tolerance/long_sums.h"
 
 namespace ttrace {
 namespace {
@@ -162,12 +164,23 @@ double norm_of(const Alignment& alignment, const TensorId& gradient, Kind kind) 
   return std::sqrt(square);
 }
 
+// What few sums were off by is a matter of luck, and what others were cannot be had from the trace: these may be off by
+// what adding up one by one leaves.
+std::optional<OwnRounding> rounding_of_sum(const Alignment& reference, const LogicalTensor& gradient) {
+  std::optional<OwnRounding> own = own_rounding(reference, gradient);
+  if (own && element_count(gradient.shape) > kFewElements) return own;
+  const std::optional<OwnRounding> by_order = rounding_one_by_one(reference, gradient);
+  if (!own || !by_order) return own ? own : by_order;
+  widen_to(*own, *by_order, 1);
+  return own;
+}
+
 }  // namespace
 
 OwnRoundings measure_own_sums(const Alignment& reference) {
   OwnRoundings all;
   for (const auto& [id, tensor] : reference.tensors) {
-    const std::optional<OwnRounding> own = own_rounding(reference, tensor);
+    const std::optional<OwnRounding> own = rounding_of_sum(reference, tensor);
     if (!own) continue;
     // The optimizer's gradient is their sum, and its step may be a multiple of that.
     for (const Kind kind : {Kind::kParamGrad, Kind::kMainGrad, Kind::kParamDelta}) {

@@ -152,10 +152,11 @@ void require_statistics(const ToleranceFile& file, const StoredTensors& tensors)
 
 void require_plausible_floors(const ToleranceFile& file, const StoredTensors& tensors) {
   const std::map<ToleranceKey, double> largest = largest_samples(file);
-  std::int64_t terms = 1;
+  std::int64_t terms = 1, elements = 1;
   GradientSizes gradients;
   for (const auto& [key, tensor] : tensors) {
     terms = std::max(terms, tensor.terms);
+    elements = std::max(elements, tensor.elements);
     if (key.first == Kind::kMainGrad) gradients.add(tensor.elements);
   }
   const double summing = std::sqrt(static_cast<double>(terms));
@@ -167,10 +168,12 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     const double luck = largest_luck(largest.at({key.first, without_numbers(key.second)}),
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
-    const double most = std::max({is_sum_over_tokens(key) ? step * summing : step,
+    const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements)) / 6;
+    const double most = std::max({is_sum_over_tokens(key) ? std::max(step * summing, by_order) : step,
                                   rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm});
     require_plausible_statistics(file, key, tolerance, stored->second, summing);
-    if (tolerance.floor <= most) continue;
+    // The file's own arithmetic is repeated here, in another order.
+    if (tolerance.floor <= most * (1 + 1e-9)) continue;
     throw InputError(
         fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step or what the samples "
                     "leave to luck: run `ttrace estimate-tolerance` again, or write an override",

@@ -583,8 +583,7 @@ TEST_CASE("runs of which most is noise give no tolerances; a step may be noise w
       refusal_of(all(0.5, 0.5), &rerun) ==
       "1 of 1 tolerances of main_grad are 1 or more: in the reference they are what rounding leaves of zero, as where "
       "equal things are subtracted, and nothing can be checked with them; expected an iteration in which they are "
-      "more, "
-      "such as the next (collect --iterations 1)");
+      "more, such as the next (collect --iterations 1)");
 }
 
 TEST_CASE("a loss may be noise where the gradients are not") {
@@ -727,4 +726,16 @@ TEST_CASE("a small step may differ by another rounding of one element of its par
   const double largest = std::sqrt(2 * std::log(8));                             // of 8 normal parameters
   CHECK(estimate(runs, nullptr, {}).tensors.at({Kind::kParamDelta, "w"}).floor ==
         doctest::Approx(kFloat32Epsilon * largest / 1e-6 / std::sqrt(8)));
+}
+
+TEST_CASE("a bias that is rounding alone says nothing of the others of its group") {
+  Model model;
+  const LogicalTensor* before_norm = model.tensor(Kind::kMainGrad, "0.bias", kNoMicrobatch, Dtype::kFloat32, {4});
+  const LogicalTensor* last = model.tensor(Kind::kMainGrad, "3.bias", kNoMicrobatch, Dtype::kFloat32, {4});
+  const LogicalTensor* input = model.tensor(Kind::kInput, "(model)", 0);
+  const LogicalTensor* output = model.tensor(Kind::kOutput, "(model)", 0);
+  const std::vector<RunDifferences> runs(3, run_of("run", {before_norm, last, input, output}, {1.5, 1e-7, 1e-7, 1e-7}));
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.at({Kind::kMainGrad, "0.bias"}).allowed >= 1);
+  CHECK(file.tensors.at({Kind::kMainGrad, "3.bias"}).allowed < 1e-5);
 }

@@ -162,12 +162,14 @@ TEST_CASE("a gradient in whose sum most terms were lost is off by no more than r
   CHECK(own.at({Kind::kParamGrad, "norm.bias"}).norm == doctest::Approx(std::sqrt(512.0) / 256));
 }
 
-TEST_CASE("a gradient that is no sum of what was recorded has no rounding of its own") {
+TEST_CASE("a gradient that is no sum of what was recorded is off by no more than fp32 rounds its terms") {
   Norm norm;
   std::vector<float> other = norm.summed_token_by_token(true);
   for (std::size_t i = 0; i < other.size(); i += 2) other[i] *= 1.5F;
   const OwnRoundings own = norm.measured(other, other);
-  CHECK(own.empty());
+  for (const char* name : {"norm.weight", "norm.bias"}) {
+    CHECK(own.at({Kind::kParamGrad, name}).norm == doctest::Approx(0x1p-23 * std::sqrt(512.0) / 6));
+  }
 }
 
 TEST_CASE("exact gradients are not off") {

@@ -1,0 +1,96 @@
+#include "tolerance/long_sums.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/mesh_trace.h"
+#include "support/shards.h"
+
+namespace {
+
+using namespace ttrace;
+
+// The tensors of one module, of which nothing but shapes is looked at.
+class Module {
+ public:
+  const LogicalTensor& add(Kind kind, const std::string& name, Shape shape, Dtype dtype = Dtype::kFloat32) {
+    LogicalTensor tensor;
+    tensor.id = test::tensor_id(kind, name, 0);
+    tensor.shape = std::move(shape);
+    tensor.dtype = dtype;
+    return alignment.tensors[tensor.id] = tensor;
+  }
+
+  // How many terms the rounding of the gradient is that of; 0 where it has none.
+  double terms(const LogicalTensor& gradient) const {
+    const auto rounding = rounding_one_by_one(alignment, gradient);
+    return rounding ? std::pow(6 * rounding->norm / 0x1p-23, 2) : 0;
+  }
+
+  Alignment alignment;
+};
+
+float sum_of(const std::vector<float>& terms, std::size_t begin, std::size_t end) {
+  float sum = 0;
+  for (std::size_t i = begin; i < end; ++i) sum += terms[i];
+  return sum;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("tolerance");
+
+TEST_CASE("gradients that are added up one by one have as many terms as samples and places") {
+  Module conv;
+  conv.add(Kind::kInput, "conv", {8, 3, 16, 16});
+  conv.add(Kind::kGradOutput, "conv", {8, 12, 16, 16});
+  CHECK(conv.terms(conv.add(Kind::kParamGrad, "conv.weight", {12, 3, 3, 3})) == doctest::Approx(8 * 16 * 16));
+  CHECK(conv.terms(conv.add(Kind::kParamGrad, "conv.bias", {12})) == doctest::Approx(8 * 16 * 16));
+  Module table;
+  table.add(Kind::kInput, "embedding", {4, 32}, Dtype::kInt64);
+  table.add(Kind::kGradOutput, "embedding", {4, 32, 64});
+  CHECK(table.terms(table.add(Kind::kParamGrad, "embedding.weight", {50, 64})) == doctest::Approx(4 * 32));
+  Module rnn;  // whose output is the first of two
+  rnn.add(Kind::kGradOutput, "rnn:0", {16, 20, 8});
+  CHECK(rnn.terms(rnn.add(Kind::kParamGrad, "rnn.bias_ih_l0", {32})) == doctest::Approx(16 * 20));
+  Module slope;
+  slope.add(Kind::kGradOutput, "prelu", {8, 12, 16, 16});
+  CHECK(slope.terms(slope.add(Kind::kParamGrad, "prelu.weight", {1})) == doctest::Approx(8 * 12 * 16 * 16));
+}
+
+TEST_CASE("a product of matrices, and what was not recorded, have no such rounding") {
+  Module linear;
+  linear.add(Kind::kInput, "linear", {4, 32, 64});
+  linear.add(Kind::kGradOutput, "linear", {4, 32, 48});
+  CHECK(linear.terms(linear.add(Kind::kParamGrad, "linear.weight", {48, 64})) == 0);
+  CHECK(linear.terms(linear.add(Kind::kParamGrad, "other.bias", {48})) == 0);
+  CHECK(linear.terms(linear.add(Kind::kMainGrad, "linear.bias", {48})) == 0);
+}
+
+TEST_CASE("halves of a sum that are added up one by one are within it, a lost term of 2,048 is not") {
+  constexpr std::size_t kTerms = 2048;
+  Module conv;
+  conv.add(Kind::kGradOutput, "conv", {8, 64, 16, 16});
+  const double allowed = 3 * rounding_one_by_one(conv.alignment, conv.add(Kind::kParamGrad, "conv.bias", {64}))->norm;
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  double whole_square = 0, by_halves = 0, by_loss = 0;
+  for (int element = 0; element < 64; ++element) {
+    std::vector<float> terms(kTerms);
+    for (float& term : terms) term = uniform(random);
+    const double whole = sum_of(terms, 0, kTerms);
+    const double halves = sum_of(terms, 0, kTerms / 2) + sum_of(terms, kTerms / 2, kTerms);
+    whole_square += whole * whole;
+    by_halves += std::pow(halves - whole, 2);
+    by_loss += std::pow(sum_of(terms, 1, kTerms) - whole, 2);
+  }
+  CHECK(std::sqrt(by_halves / whole_square) > 0x1p-23 * std::sqrt(11.0 / 6) * 3);  // more than sums in pairs may be off
+  CHECK(std::sqrt(by_halves / whole_square) < allowed);
+  CHECK(std::sqrt(by_loss / whole_square) > 100 * allowed);
+}
+
+TEST_SUITE_END();
