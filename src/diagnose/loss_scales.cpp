@@ -89,10 +89,12 @@ const Finding* only_scale_in_question(const Report& report) {
   return finding.reason == Reason::kUnknownLossScale ? &finding : nullptr;
 }
 
-// Returns the tensor that is wrong first, or a loss that is such a multiple as that is, if a gradient.
+// Returns the tensor that is wrong first, or a loss that is such a multiple as that is, if a gradient or a number that the
+// model returns.
 const Finding* loss_behind(const Report& report) {
   const Finding* first = report.first_wrong();
-  if (first == nullptr || is_loss(first->id) || !first->difference || !is_gradient(*first)) return first;
+  if (first == nullptr || is_loss(first->id) || !first->difference) return first;
+  if (!is_gradient(*first) && !is_number(*first)) return first;
   const auto found = std::ranges::find_if(report.findings, [&](const Finding& other) {
     return is_wrong(other) && is_loss(other.id) && whole_factor_of(other) == whole_factor_of(*first);
   });
