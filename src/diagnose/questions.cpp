@@ -333,17 +333,15 @@ class Questions {
     if (reason == Reason::kChangedAfter && finding.id.kind == Kind::kMainGrad) {
       return fmt::format(
           "{}: each rank has its own, and changes the parameter after its step, which then is right: so do programs "
-          "that "
-          "average parameters in place of gradients. Where it is meant, a line of the annotations says so: "
+          "that average parameters in place of gradients. Where it is meant, a line of the annotations says so: "
           "\"**\": {{main_grad: {{{}: mean}}}}",
           to_string(finding.id), axis_of(root_of(i)));
     }
     if (reason == Reason::kChangedAfter) {
       return fmt::format(
           "{}. Of {} nothing later was recorded, as of others it was, and something has changed the parameter after "
-          "the "
-          "step there, as where a rank has no further batch and is given the others' values. To compare, record the "
-          "iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`)",
+          "the step there, as where a rank has no further batch and is given the others' values. To compare, record "
+          "the iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`)",
           finding.message, describe_ranks(ranks_that_ended_early(finding, evidence_)));
     }
     if (reason == Reason::kUnknownLossScale) {

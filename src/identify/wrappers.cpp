@@ -37,11 +37,10 @@ struct ChunkNames {
 using NamesByChunk = std::map<std::int32_t, ChunkNames>;  // by chunk
 
 void add_children(std::string_view path, ChunkNames& names) {
-  for (std::size_t dot = path.rfind('.'); !path.empty(); dot = path.rfind('.')) {
-    const std::string_view parent = dot == path.npos ? std::string_view() : path.substr(0, dot);
-    const std::string_view child = dot == path.npos ? path : path.substr(dot + 1);
-    names.children[std::string(parent)].emplace(child);
-    path = parent;
+  std::string parent;
+  for (const std::string& child : components_of(path)) {
+    names.children[parent].insert(child);
+    parent += parent.empty() ? child : "." + child;
   }
 }
 

@@ -28,7 +28,7 @@ std::optional<std::string> seal_key() {
   const std::string key = value;
   if (key.size() < kFewestCharacters) {
     throw InputError(fmt::format("{}: {}; expected {} characters or more, or no such variable", kSealKeyVariable,
-                                 key.empty() ? "empty, as where a CI keeps its secrets from a job" : "too short a key",
+                                 key.empty() ? "empty, as where a CI keeps secrets from a job" : "too short a key",
                                  kFewestCharacters));
   }
   return key;
@@ -82,8 +82,7 @@ ToleranceFile read_sealed_tolerances(const std::filesystem::path& path) {
     if (!is_equal(line, line_of(sealed, *key))) {
       throw InputError(fmt::format(
           "{}: {}; expected tolerances that were sealed with the key in {}: by `ttrace estimate-tolerance`, or after "
-          "an "
-          "edit by `ttrace estimate-tolerance --seal -o FILE`",
+          "an edit by `ttrace estimate-tolerance --seal -o FILE`",
           path.string(), line.starts_with(kSealByKey) ? "sealed with another key, or changed since" : "not sealed",
           kSealKeyVariable));
     }

@@ -60,7 +60,7 @@ def test_who_has_the_key_seals_an_edit(sealed):
     assert (sealed.directory / "t.yaml").read_text().count(LINE) == 1
 
 
-@pytest.mark.parametrize(("key", "said"), [("", "empty, as where a CI keeps its secrets"), ("short", "too short a key")])
+@pytest.mark.parametrize(("key", "said"), [("", "empty, as where a CI keeps secrets"), ("short", "too short a key")])
 def test_an_empty_key_is_not_no_key(sealed, monkeypatch, key, said):
     monkeypatch.setenv(KEY, key)
     assert said in sealed.refuses(*CHECK, "-t", "t.yaml")

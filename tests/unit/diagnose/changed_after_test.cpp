@@ -85,10 +85,11 @@ TEST_CASE("the update of a rank that ended early holds what others did later") {
   CHECK(has(report.explanation.questions[0].sentence, "Of rank 1 nothing later was recorded"));
 }
 
-TEST_CASE("an update that differs is wrong of a rank that went on, that changed nothing, or that ended with all others") {
-  for (const std::vector<Step>& steps : {std::vector<Step>{{}, {2, -4, true, false}},
-                                         std::vector<Step>{{}, {2, -4, false, true}},
-                                         std::vector<Step>{{2, -2, true, true}, {2, -4, true, true}}}) {
+TEST_CASE(
+    "an update that differs is wrong of a rank that went on, that changed nothing, or that ended with all others") {
+  for (const std::vector<Step>& steps :
+       {std::vector<Step>{{}, {2, -4, true, false}}, std::vector<Step>{{}, {2, -4, false, true}},
+        std::vector<Step>{{2, -2, true, true}, {2, -4, true, true}}}) {
     const Report report = judged_beside_one(steps);
     CHECK(report.verdict() == RunVerdict::kDifferent);
     CHECK(report.first_wrong()->id.kind == Kind::kParamDelta);
