@@ -36,5 +36,7 @@ for step in range(3):
     loss_opt.zero_grad()
     loss = loss_fn(model(x), y)
     loss.backward()
+    for proxies in loss_fn.parameters() if RANKS > 1 else ():
+        proxies.grad /= RANKS  # each rank's whole loss has gone into it
     opt.step()
     loss_opt.step()
