@@ -134,7 +134,7 @@ void note_numbers_anew(const Microbatches& microbatches, const RankTable& table,
   for (const TensorId& id : microbatches.samples.begin_anew) names.insert(printable(id.name));
   if (names.empty()) return;
   notes.push_back(fmt::format(
-      "the numbers in these inputs begin anew on each of the ranks along {}: they are the reference's less "
+      "the numbers in these begin anew on each of the ranks along {}: they are the reference's less "
       "one number on each, and are not compared, while what is computed with them is: {}",
       describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }

@@ -28,7 +28,7 @@ struct SampleOrders {
   std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, std::set<std::vector<std::int64_t>>>> lengths;
 
   // Integer inputs that are the reference's less one number on each rank, such as the numbers of nodes in a batch of
-  // graphs: they count within what the rank was given.
+  // graphs: they count within what the rank was given. And what modules return of them.
   std::set<TensorId> begin_anew;
 
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the

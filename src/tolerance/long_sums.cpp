@@ -53,7 +53,8 @@ std::int64_t channels_of(const Shape& output, const Shape& parameter) {
   if (output.empty()) return 0;
   const std::int64_t elements = element_count(parameter);
   if (elements == 1) return 1;
-  if (parameter.size() == 1) return output.size() > 1 && output.back() != elements && output[1] == elements ? elements : output.back();
+  if (parameter.size() == 1)
+    return output.size() > 1 && output.back() != elements && output[1] == elements ? elements : output.back();
   if (parameter.size() == 2) return output.back();
   if (output.size() == parameter.size()) return output[1];
   return output.size() + 1 == parameter.size() ? output[0] : 0;
