@@ -28,6 +28,12 @@ bool are_varied(const std::vector<std::byte>& bytes, std::size_t element) {
 }
 
 bool ends_as_begins(const Shard& shard, const Shard& next, std::size_t dim, std::int64_t overlap) {
+  // Sizes of one tensor of the name say how long the overlap is; others of it may be shorter.
+  const auto is_longer = [&](const Shard& one) {
+    const Shape& shape = one.entry->shape;
+    return dim < shape.size() && shape[dim] > overlap;
+  };
+  if (!is_longer(shard) || !is_longer(next) || shard.entry->dtype != next.entry->dtype) return false;
   Box tail = whole_box(shard.entry->shape), head = whole_box(next.entry->shape);
   tail.start[dim] = tail.size[dim] - overlap;
   tail.size[dim] = head.size[dim] = overlap;

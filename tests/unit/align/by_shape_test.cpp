@@ -224,6 +224,17 @@ TEST_CASE(
                                  "conv grad_input, conv input"});
 }
 
+TEST_CASE("a part that is shorter than the overlap of others of its name makes no halo of them") {
+  const TensorId long_one = tensor_id(Kind::kInput, "conv", 0), short_one = tensor_id(Kind::kInput, "conv", 1);
+  const Trace reference = counted_reference({{long_one, {1, 7}}, {short_one, {1, 5}}});
+  Trace candidate = mesh_trace("cp=2", 2);
+  add_tensor(candidate, 0, long_one, {1, 5}, {1, 2, 3, 4, 5});
+  add_tensor(candidate, 1, long_one, {1, 5}, {3, 4, 5, 6, 7});
+  add_tensor(candidate, 0, short_one, {1, 2}, {1, 2});
+  add_tensor(candidate, 1, short_one, {1, 6}, {1, 2, 3, 4, 5, 6});
+  for (const std::string& note : aligned_with(reference, candidate).notes) CHECK_FALSE(has(note, "halo"));
+}
+
 TEST_CASE("neighbours that share nothing but zeros are no halos") {
   const TensorId input = tensor_id(Kind::kInput, "conv", 0);
   Trace reference = mesh_trace("", 1);
