@@ -25,7 +25,7 @@ static_assert(crypto_generichash_BYTES == crypto_generichash_KEYBYTES);
 std::optional<std::string> seal_key() {
   const char* const value = std::getenv(kSealKeyVariable);
   if (value == nullptr) return std::nullopt;
-  const std::string key = value;
+  std::string key = value;
   if (key.size() < kFewestCharacters) {
     throw InputError(fmt::format("{}: {}; expected {} characters or more, or no such variable", kSealKeyVariable,
                                  key.empty() ? "empty, as where a CI keeps secrets from a job" : "too short a key",

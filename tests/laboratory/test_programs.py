@@ -141,7 +141,7 @@ def test_the_page_counts_first_verdicts_and_says_what_is_wrong_and_what_was_not_
     failed = Verdict("not run", sentence="collect of reference: no_module")
     rows = {"a": row(SAME, FOUND), "b": row(FOUND, SAME), "c": row(failed, failed)}
     text = page(every, rows)
-    assert "4 programs and idioms, of 1 packages; 2 were run." in text
+    assert "4 programs and idioms, packages: 1; 2 were run." in text
     assert "Correct programs:\n\n- 1 different\n- 1 same\n" in text
     assert "Wrong twins:\n\n- 1 different at the right tensor\n- 1 same\n" in text
     assert "| b | PyTorch | DDP, 4 ranks | **different** |  | **same** |" in text

@@ -114,7 +114,7 @@ def page(programs: list[Program], rows: dict[str, Row], about: tuple[str, str, s
         "",
         *f"Made by `{command}`: {what}".split("\n"),
         "",
-        f"{len(programs)} programs and idioms, of {len(packages)} packages; {len(looked_at)} were run.",
+        f"{len(programs)} programs and idioms, packages: {len(packages)}; {len(looked_at)} were run.",
         "",
         *_counts("Correct programs", [each.correct for each in looked_at]),
         *_counts("Wrong twins", [each.wrong for each in looked_at]),
