@@ -87,11 +87,13 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
+// This process's variables and the added ones, without the key.
 std::vector<std::string> environment_with(const std::vector<std::string>& added) {
   std::vector<std::string> all = added;
+  const std::string key = std::string(kSealKeyVariable) + "=";
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    bool replaced = false;
+    bool replaced = text.starts_with(key);
     for (const std::string& other : added) replaced |= text.starts_with(other.substr(0, other.find('=') + 1));
     if (!replaced) all.emplace_back(text);
   }

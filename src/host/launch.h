@@ -11,6 +11,9 @@ namespace ttrace {
 
 inline constexpr int kExitTimeout = 124;  // as timeout(1) has it
 
+// The one variable that commands do not get: what they run may be anybody's.
+inline constexpr const char* kSealKeyVariable = "TTRACE_SEAL_KEY";
+
 struct CommandResult {
   // The code as a shell gives it: 128 + n for signal n, 127 not found, 126 could not be run; kExitTimeout.
   int exit_code = 0;

@@ -12,6 +12,7 @@
 #include "files/regular_file.h"
 #include "files/tolerance_file.h"
 #include "files/tolerance_seal.h"
+#include "host/launch.h"
 #include "host/write_file.h"
 
 namespace ttrace {

@@ -1,5 +1,5 @@
 // The seal of a tolerance file that takes a key to make, for a CI that must not take anybody's tolerances. The key is in
-// the environment, so that no file and no command line shows it.
+// the environment (kSealKeyVariable), so that no file and no command line shows it.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,6 @@
 #include "tolerance/tolerance.h"
 
 namespace ttrace {
-
-inline constexpr const char* kSealKeyVariable = "TTRACE_SEAL_KEY";
 
 // True where the environment has a key. Throws InputError for one of fewer than 16 characters, and for an empty one: a
 // CI that keeps its secrets from a job gives it an empty variable, and nothing may be taken unsealed for that.

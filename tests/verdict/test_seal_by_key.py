@@ -70,3 +70,10 @@ def test_an_empty_key_is_not_no_key(sealed, monkeypatch, key, said):
 def test_sealing_takes_a_key(sealed, monkeypatch):
     monkeypatch.delenv(KEY)
     assert "expected the key there" in sealed.refuses("estimate-tolerance", "--seal", "-o", "t.yaml")
+
+
+def test_commands_do_not_get_the_key(sealed):
+    # Whoever has it makes seals, and a candidate's program may be anybody's.
+    show = ("sh", "-c", f"echo key ${{{KEY}-none}}, $OTHER")
+    printed = sealed("collect", "-o", "shown", "--", "env", "OTHER=other", *show, code=2)[0]
+    assert printed == "key none, other\n"
