@@ -80,8 +80,8 @@ std::optional<std::uint64_t> bytes_at_begin(const RankTrace& rank, const std::st
   return std::nullopt;
 }
 
-// True where ranks have one name or the other, with the same bytes.
-bool are_apart(const std::string& name, const std::string& of, const Trace& candidate) {
+// True where each rank has the parameter under one of the names at most, and the copies begin with the same bytes.
+bool are_copies_apart(const std::string& name, const std::string& of, const Trace& candidate) {
   std::set<std::uint64_t> copies, originals;
   for (const RankTrace& rank : candidate.ranks) {
     const auto copy = bytes_at_begin(rank, name), original = bytes_at_begin(rank, of);
@@ -119,7 +119,7 @@ std::vector<TiedRule> ties_of_bytes(const Trace& reference, const Trace& candida
       const auto is_of_another = [&](const std::string& name) {
         return ends_another(name, reference) || ends_another(name, candidate);
       };
-      if (!are_apart(names[i], names.front(), candidate)) continue;
+      if (!are_copies_apart(names[i], names.front(), candidate)) continue;
       if (is_of_another(names[i]) || is_of_another(names.front())) continue;
       ties.push_back({.name = names[i], .of = names.front(), .source = {}});
     }

@@ -47,42 +47,44 @@ bool is_extra(const TensorId& id, const Alignment& own, const Alignment& other) 
   return has_any_of_call(other, id, Kind::kOutput) && has_any_of_call(other, id, Kind::kGradOutput);
 }
 
-}  // namespace
-
-void waive_extra_outputs(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+// Takes out what is extra, and notes how many of what, and their names.
+template <class IsWaived>
+void waive(const IsWaived& is_waived, std::string_view one, std::string_view what, Matching& matching) {
   std::set<std::string> names;
   const std::size_t waived = std::erase_if(matching.findings, [&](const Finding& finding) {
-    const bool is_of_reference = finding.reason == Reason::kMissingInCandidate;
-    if (!is_of_reference && finding.reason != Reason::kMissingInReference) return false;
-    const Alignment &own = is_of_reference ? reference : candidate, &other = is_of_reference ? candidate : reference;
-    if (!is_extra(finding.id, own, other)) return false;
+    if (!is_waived(finding)) return false;
     names.insert(printable(without_numbers(finding.id.name)));
     return true;
   });
   if (waived == 0) return;
   matching.waived += static_cast<std::int64_t>(waived);
-  matching.notes.push_back(fmt::format("waived: {} that modules return on one side alone, beside what both return: {}",
-                                       count_of(waived, "value"),
+  matching.notes.push_back(fmt::format("waived: {} {}: {}", count_of(waived, one), what,
                                        comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
+}  // namespace
+
+void waive_extra_outputs(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+  const auto is_extra_output = [&](const Finding& finding) {
+    const bool is_of_reference = finding.reason == Reason::kMissingInCandidate;
+    if (!is_of_reference && finding.reason != Reason::kMissingInReference) return false;
+    const Alignment &own = is_of_reference ? reference : candidate, &other = is_of_reference ? candidate : reference;
+    return is_extra(finding.id, own, other);
+  };
+  waive(is_extra_output, "value", "that modules return on one side alone, beside what both return", matching);
+}
+
 void waive_extra_scalars(const Alignment& reference, Matching& matching) {
-  std::set<std::string> of_reference, names;
+  std::set<std::string> of_reference;
   for (const auto& [id, tensor] : reference.tensors) {
     if (id.kind == Kind::kScalar) of_reference.insert(id.name);
   }
-  const std::size_t waived = std::erase_if(matching.findings, [&](const Finding& finding) {
+  const auto is_extra_scalar = [&](const Finding& finding) {
     const TensorId& id = finding.id;
-    const bool is_extra = finding.reason == Reason::kMissingInReference && id.kind == Kind::kScalar &&
-                          id.microbatch == kNoMicrobatch && !is_loss(id) && !of_reference.contains(id.name);
-    if (is_extra) names.insert(printable(id.name));
-    return is_extra;
-  });
-  if (waived == 0) return;
-  matching.waived += static_cast<std::int64_t>(waived);
-  matching.notes.push_back(fmt::format("waived: {} of an iteration that the candidate alone has: {}",
-                                       count_of(waived, "number"),
-                                       comma_list(std::vector<std::string>(names.begin(), names.end()))));
+    return finding.reason == Reason::kMissingInReference && id.kind == Kind::kScalar &&
+           id.microbatch == kNoMicrobatch && !is_loss(id) && !of_reference.contains(id.name);
+  };
+  waive(is_extra_scalar, "number", "of an iteration that the candidate alone has", matching);
 }
 
 }  // namespace ttrace

@@ -184,6 +184,9 @@ TEST_CASE("a number of an iteration that the candidate alone has is waived and n
   CHECK(match(holding({output, norm}), holding({output})).findings.size() == 1);
   const Held loss{test::tensor_id(Kind::kScalar, "loss", 0), {}};
   CHECK(match(holding({output}), holding({output, loss})).findings.size() == 1);  // of a micro-batch
+  Held later = norm;  // of an iteration that the reference has no norm of, while it has one of another
+  later.id.iteration = 1;
+  CHECK(match(holding({output, norm}), holding({output, norm, later})).findings.size() == 1);
 }
 
 TEST_CASE("a parameter's tensor that is narrower than the reference's fails, unless it is declared") {
