@@ -4,8 +4,6 @@
 #include <sanitizer/allocator_interface.h>
 #include <sanitizer/common_interface_defs.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -17,20 +15,6 @@
 
 namespace ttrace::fuzz {
 namespace {
-
-constexpr std::array kTargets = {
-    Target{"reader", fuzz_reader},
-    Target{"check", fuzz_check},
-    Target{"metadata", fuzz_metadata},
-    Target{"annotations", fuzz_annotations},
-    Target{"tolerance", fuzz_tolerance},
-    Target{"run_file", fuzz_run_file},
-    Target{"report", fuzz_report},
-    Target{"c_api", fuzz_c_api},
-    Target{"history", fuzz_history},
-    Target{"selection", fuzz_selection},
-    Target{"correspondence", fuzz_correspondence},
-};
 
 constexpr std::int64_t kMostBytes = 64 << 20;  // and four times the input
 // Seconds of this processor's time, with sanitizers, which make all several times slower.
@@ -92,13 +76,11 @@ void fail_promise(const std::string& what) { fail("broken promise", what); }
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   using namespace ttrace::fuzz;
   const char* name = std::getenv("TTRACE_FUZZ_TARGET");
-  const auto wanted = std::find_if(kTargets.begin(), kTargets.end(),
-                                   [&](const Target& one) { return name != nullptr && one.name == name; });
-  if (wanted == kTargets.end()) {
-    for (const Target& one : kTargets) std::printf("%.*s\n", static_cast<int>(one.name.size()), one.name.data());
-    std::exit(name == nullptr ? 0 : 2);
+  for (const Target& one : kTargets) {
+    if (name == nullptr) std::printf("%.*s\n", static_cast<int>(one.name.size()), one.name.data());
+    if (name != nullptr && one.name == name) target = &one;
   }
-  target = &*wanted;
+  if (target == nullptr) std::exit(name == nullptr ? 0 : 2);
   if (std::filesystem::exists("/dev/shm")) ::setenv("TMPDIR", "/dev/shm", /*overwrite=*/0);  // files in memory
   __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
   std::atexit(print_classes);

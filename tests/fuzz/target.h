@@ -1,7 +1,9 @@
-// Declares what the harness (main.cpp) and its targets know of each other. A target does with one input what the
-// program does with such a file, and may throw InputError; anything else that goes wrong is a bug and ends the process.
+// Declares the targets, and what they are run by: main.cpp on generated input, tests/unit/fuzz on the seeds alone. A
+// target does with one input what the program does with such a file, and may throw InputError; anything else that goes
+// wrong is a bug.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,7 +21,7 @@ struct Target {
   Outcome (*run)(std::string_view input);  // InputError: refused
 };
 
-// Ends the process, with a line that tools/fuzz counts.
+// Report what an input broke, each in the words of what runs the targets.
 [[noreturn]] void fail_silent_pass(const std::string& what);  // accepted, different, and called the same
 [[noreturn]] void fail_promise(const std::string& what);      // another promise does not hold
 
@@ -34,5 +36,19 @@ Outcome fuzz_c_api(std::string_view input);           // a recorder that is misu
 Outcome fuzz_history(std::string_view input);         // the database of `--history`
 Outcome fuzz_selection(std::string_view input);       // NAME and --slice of `ttrace show` and `ttrace export`
 Outcome fuzz_correspondence(std::string_view input);  // correspondence files, and what they do to two traces; patterns
+
+inline constexpr std::array kTargets = {
+    Target{"reader", fuzz_reader},
+    Target{"check", fuzz_check},
+    Target{"metadata", fuzz_metadata},
+    Target{"annotations", fuzz_annotations},
+    Target{"tolerance", fuzz_tolerance},
+    Target{"run_file", fuzz_run_file},
+    Target{"report", fuzz_report},
+    Target{"c_api", fuzz_c_api},
+    Target{"history", fuzz_history},
+    Target{"selection", fuzz_selection},
+    Target{"correspondence", fuzz_correspondence},
+};
 
 }  // namespace ttrace::fuzz
