@@ -266,14 +266,33 @@ class Questions {
   }
 
   // True where a root's error is that of a tensor which lies elsewhere. Samples in another order make nothing else
-  // wrong, and neither do terms that the program adds up; terms that it forgets to add up do.
+  // wrong, and neither do terms that the program adds up; terms that it forgets to add up do. Those of the forward pass
+  // were added up where the loss is right, whatever is wrong behind it.
   bool is_other_placement(std::size_t origin, std::optional<Cause> cause) const {
     if (cause == Cause::kPermutedBlocks) return true;
     if (cause != Cause::kUnreduced) return false;
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
-      if (follows_from_[i] == origin && !report_.findings[i].guessed) return false;
+      if (follows_from_[i] == origin && !report_.findings[i].guessed && may_follow(origin, i)) return false;
     }
     return true;
+  }
+
+  static bool is_of_forward(Kind kind) { return kind == Kind::kInput || kind == Kind::kOutput; }
+
+  // False for what is behind a loss that is right, and so behind no mistake of its forward pass.
+  bool may_follow(std::size_t origin, std::size_t other) const {
+    const TensorId& id = report_.findings[origin].id;
+    return !is_of_forward(id.kind) || is_of_forward(report_.findings[other].id.kind) || !is_loss_right(id);
+  }
+
+  // True where the micro-batch has numbers of its own, and all of them pass.
+  bool is_loss_right(const TensorId& id) const {
+    const auto is_its_number = [&](const Finding& finding) {
+      return finding.id.kind == Kind::kScalar && finding.id.iteration == id.iteration &&
+             finding.id.microbatch == id.microbatch;
+    };
+    return std::any_of(report_.passed.begin(), report_.passed.end(), is_its_number) &&
+           std::none_of(report_.findings.begin(), report_.findings.end(), is_its_number);
   }
 
   // True where ranks do not hold the same of what a step takes, or makes: whatever was drawn, they were to.
@@ -288,6 +307,7 @@ class Questions {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       if (follows_from_[i] != origin || reasons_[i] || !is_wrong(finding)) continue;
+      if (reason == Reason::kGuessedPlacement && !may_follow(origin, i)) continue;
       const bool is_mistake = are_unequal_copies(finding) || is_redrawn(finding.id, evidence_);
       if (reason == Reason::kOwnNumbers && is_mistake) continue;
       const bool differs_by_it = reason == Reason::kOwnNumbers && finding.verdict == Verdict::kFail;

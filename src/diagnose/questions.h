@@ -24,7 +24,7 @@ namespace ttrace {
 //   the tensor is in its place, which a wrong part, or other rows, do not where the shapes alone say that it is padded;
 // - its shards do not fit together;
 // - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong
-//   follows that is not guessed.
+//   follows that is not guessed; of the forward pass, nothing of that pass, where the loss is right.
 // near-unmeasured: all that is left, where tolerances that were not measured are exceeded by no more than the margin of
 //   measured ones, nothing is wrong for another reason, and no root has a cause.
 // What none of them explains stays wrong. Of buffers that differ,
