@@ -62,18 +62,16 @@ void count_microbatches(const RankTable& table, const Census& census, Microbatch
   }
 }
 
-// True where all ranks that left a file ran as many micro-batches as the reference.
+// True where all ranks that left a file ran as many micro-batches as the reference, in the first iteration of both: a
+// step that is left out later makes one iteration of two.
 bool counts_are_the_references(const Microbatches& microbatches, const ModelLayout& layout) {
-  bool compared = false;
   for (const auto& [iteration, counts] : microbatches.counts) {
     const auto reference = layout.microbatches.find(iteration);
     if (reference == layout.microbatches.end()) continue;
-    compared = true;
-    const bool same = std::all_of(counts.begin(), counts.end(),
-                                  [&](std::int64_t count) { return count == 0 || count == reference->second; });
-    if (!same) return false;
+    return std::all_of(counts.begin(), counts.end(),
+                       [&](std::int64_t count) { return count == 0 || count == reference->second; });
   }
-  return compared;
+  return false;
 }
 
 // The dimension of the reference's tensor that is the sum of the ranks' parts along the micro-batch axes, and is larger

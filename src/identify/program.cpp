@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/factor.h"
-#include "identify/data_parallel.h"
+#include "identify/arrangement.h"
 
 namespace ttrace {
 namespace {

@@ -33,7 +33,7 @@
 #include "history/history.h"
 #include "host/progress.h"
 #include "host/shell_words.h"
-#include "identify/data_parallel.h"
+#include "identify/arrangement.h"
 #include "identify/no_module.h"
 #include "identify/ties.h"
 #include "identify/wrappers.h"
@@ -118,8 +118,8 @@ struct LoadedRuns {
   std::vector<std::string> notes;
   std::string partial;  // which sequences are not compared, of those that --sequences maps; else empty
   std::optional<ToleranceFile>
-      rounding;           // of a check by bits: what rounding may do to the iteration that differs first
-  std::string told_axes;  // of the candidate, by its bytes where nobody says them; else empty
+      rounding;        // of a check by bits: what rounding may do to the iteration that differs first
+  ToldAxes told_axes;  // of the candidate, where nobody says them
   std::vector<std::string> seen_through;  // notes about the candidate's wrappers, whose names it does not have any more
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
@@ -263,8 +263,9 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   if (is_default) require_closed_form(reference);
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
   if (options.correspondence.empty() && candidate.mesh.axes.empty() && !loaded.annotations.axes) {
-    loaded.told_axes = data_parallel_axes(reference, candidate);
-    if (!loaded.told_axes.empty()) loaded.annotations.axes = {loaded.told_axes, "the bytes of its inputs"};
+    loaded.told_axes = axes_told_by(reference, candidate);
+    const std::string& axes = loaded.told_axes.axes;
+    if (!axes.empty()) loaded.annotations.axes = {axes, "the bytes of its parameters and inputs"};
   }
   loaded.reference = align_whole(std::move(reference), of_reference, {}, options.threads);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
@@ -295,11 +296,9 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
-  if (!loaded.told_axes.empty()) {
+  if (const auto& [axes, because] = loaded.told_axes; !axes.empty()) {
     notes.push_back(
-        fmt::format("candidate: nothing says how its ranks are arranged; taken as --axes {}: each holds the "
-                    "model, and a part of the reference's samples",
-                    loaded.told_axes));
+        fmt::format("candidate: nothing says how its ranks are arranged; taken as --axes {}: {}", axes, because));
   }
   for (std::string& note : notes_of_declared_sums(loaded.annotations, candidate)) notes.push_back(std::move(note));
   if (loaded.tolerance) note_overrides(*loaded.tolerance, reference.alignment, notes);
@@ -550,7 +549,8 @@ Checked check_with(const CheckOptions& given, const std::optional<std::string>& 
                    std::optional<PossibleLossScale>* possible) {
   LoadedRuns loaded = load_and_align(given, loss_scale, team);
   CheckOptions options = given;
-  if (!loaded.told_axes.empty()) options.annotations.axes = loaded.told_axes;  // for the commands that are proposed
+  if (!loaded.told_axes.axes.empty())
+    options.annotations.axes = loaded.told_axes.axes;  // for the commands that are proposed
   // Alignments are not changed any more: which tensors are compared, and where each of their elements lies.
   const Measured measured = measure(loaded, options, team);
   // Differences and tolerances are not changed any more.

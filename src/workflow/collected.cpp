@@ -16,7 +16,7 @@
 #include "compare/same_bits.h"
 #include "format/format.h"
 #include "host/exit_codes.h"
-#include "identify/data_parallel.h"
+#include "identify/arrangement.h"
 #include "load/problems.h"
 #include "load/trace_reader.h"
 #include "record/completion.h"

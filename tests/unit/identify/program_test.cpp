@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
-#include "identify/data_parallel.h"
+#include "identify/arrangement.h"
 #include "load/trace_reader.h"
 #include "support/aligned.h"
 #include "support/trace_builder.h"

@@ -1,0 +1,333 @@
+#include "identify/arrangement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor_name.h"
+#include "identify/samples.h"
+
+namespace ttrace {
+namespace {
+
+std::optional<std::int32_t> first_iteration(const Trace& trace) {
+  std::optional<std::int32_t> first;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) first = std::min(first.value_or(entry.id.iteration), entry.id.iteration);
+  }
+  return first;
+}
+
+// The parameters of the iteration that a rank holds.
+std::map<TensorId, const Entry*> parameters_of(const RankTrace& rank, std::int32_t iteration) {
+  std::map<TensorId, const Entry*> parameters;
+  for (const Entry& entry : rank.entries) {
+    if (entry.id.kind == Kind::kParam && entry.id.iteration == iteration) parameters.emplace(entry.id, &entry);
+  }
+  return parameters;
+}
+
+bool are_alike(const Entry& one, const Entry& other) {
+  return one.checksum == other.checksum && one.bytes == other.bytes;
+}
+
+// What a rank holds of a parameter.
+struct Held {
+  const RankTrace* rank = nullptr;
+  const Entry* entry = nullptr;
+};
+
+// The dimension along which the parts make up the reference's tensor, or more where it was padded to be cut; nothing
+// where there is none.
+std::optional<std::size_t> cut_dimension(const Shape& whole, const std::vector<Held>& parts) {
+  std::optional<std::size_t> cut;
+  for (const Held& part : parts) {
+    const Shape& shape = part.entry->shape;
+    if (shape.size() != whole.size()) return std::nullopt;
+    for (std::size_t d = 0; d < whole.size(); ++d) {
+      if (shape[d] == whole[d]) continue;
+      if (shape[d] > whole[d] || cut.value_or(d) != d) return std::nullopt;
+      cut = d;
+    }
+  }
+  std::int64_t sum = 0;
+  for (const Held& part : parts) sum += cut ? part.entry->shape.get()[*cut] : 0;
+  return cut && sum >= whole[*cut] ? cut : std::nullopt;
+}
+
+// True where the parts are the reference's stretches, in the order of the ranks; what lies behind its end is padding.
+bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_t dim) {
+  const auto hashes = [&](const Held& of) {
+    return hashes_of_rows(of.rank->bytes_of(*of.entry), of.entry->shape, dim, of.entry->dtype);
+  };
+  const std::vector<std::uint64_t> all = hashes(whole);
+  std::size_t at = 0;
+  for (const Held& part : parts) {
+    if (part.entry->dtype != whole.entry->dtype) return false;
+    for (const std::uint64_t hash : hashes(part)) {
+      if (at < all.size() && hash != all[at]) return false;
+      ++at;
+    }
+  }
+  return true;
+}
+
+// How ranks hold the reference's parameters: how many of these.
+struct Holding {
+  std::size_t copied = 0;   // on all ranks, bit for bit the same
+  std::size_t of_some = 0;  // on one rank, or alike on several
+  std::size_t trusted = 0;  // of `of_some`: those with the reference's bytes
+  std::size_t cut = 0;      // in parts
+  std::size_t proven = 0;   // of `cut`: those whose parts are the reference's stretches
+
+  bool are_parts_proven() const { return 2 * proven >= cut; }
+};
+
+using Ranks = std::vector<const RankTrace*>;
+
+// Absent where some parameter is held otherwise, or either side has one that the other has not.
+std::optional<Holding> holding_of(const RankTrace& reference, const Ranks& ranks, std::int32_t iteration) {
+  const auto whole = parameters_of(reference, iteration);
+  std::map<TensorId, std::vector<Held>> held;
+  for (const RankTrace* rank : ranks) {
+    for (const auto& [id, entry] : parameters_of(*rank, iteration)) {
+      if (entry->mapping || entry->sketch || !whole.contains(id)) return std::nullopt;
+      held[id].push_back({rank, entry});
+    }
+  }
+  if (whole.empty() || held.size() != whole.size()) return std::nullopt;
+  Holding holding;
+  for (const auto& [id, parts] : held) {
+    const Held trusted{&reference, whole.at(id)};
+    if (trusted.entry->sketch) return std::nullopt;
+    const bool are_whole = std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
+      return part.entry->shape == trusted.entry->shape && are_alike(*part.entry, *parts[0].entry);
+    });
+    if (are_whole && parts.size() == ranks.size()) {
+      ++holding.copied;
+    } else if (are_whole) {
+      ++holding.of_some;
+      holding.trusted += are_alike(*parts[0].entry, *trusted.entry) ? 1 : 0;
+    } else {
+      const auto dim = cut_dimension(trusted.entry->shape, parts);
+      if (!dim || parts.size() != ranks.size()) return std::nullopt;
+      ++holding.cut;
+      holding.proven += are_stretches(trusted, parts, *dim) ? 1 : 0;
+    }
+  }
+  return holding;
+}
+
+bool is_given_to_model(const TensorId& id) {
+  return id.kind == Kind::kInput && std::string_view(id.name).starts_with("(model)");
+}
+
+// What a rank gives its model in the iteration: checksums and sizes.
+using Given = std::map<TensorId, std::pair<std::uint64_t, std::uint64_t>>;
+
+Given given_to_model(const RankTrace& rank, std::int32_t iteration) {
+  Given given;
+  for (const Entry& entry : rank.entries) {
+    if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
+    given.emplace(entry.id, std::pair(entry.checksum, entry.bytes));
+  }
+  return given;
+}
+
+// The rows along the first dimension of all that a run gives its model under one name, apart from numbers.
+struct Rows {
+  std::set<Shape> shapes;  // of a row
+  std::multiset<std::uint64_t> hashes;
+  std::set<std::int32_t> ranks;  // that give some
+};
+using RowsByName = std::map<std::string, Rows>;
+
+// The name without the numbers of what is an element of a list: of each rank's own samples, the reference's have others.
+std::string of_any_element(const TensorId& id) {
+  const TensorName name(id.name.get());
+  std::string text(name.path);
+  const std::vector<std::string> members = components_of(name.member);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const bool is_element = i > 0 && members[i].find_first_not_of("0123456789") == std::string::npos;
+    text += is_element ? ".#" : "." + members[i];
+  }
+  return text;
+}
+
+void add_rows(const RankTrace& rank, const Entry& entry, std::size_t dim, Rows& rows) {
+  const Shape& shape = entry.shape;
+  Shape of_row = shape;
+  of_row.erase(of_row.begin() + static_cast<std::ptrdiff_t>(dim));
+  rows.shapes.insert(of_row);
+  for (const auto hash : hashes_of_rows(rank.bytes_of(entry), shape, dim, entry.dtype)) rows.hashes.insert(hash);
+  rows.ranks.insert(rank.rank);
+}
+
+// True where the dimension may be that of samples, the first, or of a sequence's places, the second: channels are not.
+bool may_be_divided(const Entry& entry, std::size_t dim) {
+  const std::size_t dimensions = entry.shape.size();
+  if (dim == 0) return dimensions > 0;
+  return dimensions == 3 || (dimensions == 2 && !is_floating(entry.dtype));
+}
+
+RowsByName rows_of(const Ranks& ranks, std::int32_t iteration, std::size_t dim) {
+  RowsByName rows;
+  for (const RankTrace* rank : ranks) {
+    for (const Entry& entry : rank->entries) {
+      if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
+      if (entry.sketch || !may_be_divided(entry, dim)) continue;
+      add_rows(*rank, entry, dim, rows[of_any_element(entry.id)]);
+    }
+  }
+  return rows;
+}
+
+// True where the ranks' rows are as many as the reference's, of their shape and more than one value, and half of them
+// the reference's own.
+bool are_divided(const Rows& whole, const Rows& parts) {
+  if (whole.shapes != parts.shapes || whole.hashes.size() != parts.hashes.size()) return false;
+  if (std::set(whole.hashes.begin(), whole.hashes.end()).size() < 2) return false;
+  std::vector<std::uint64_t> common;
+  std::set_intersection(whole.hashes.begin(), whole.hashes.end(), parts.hashes.begin(), parts.hashes.end(),
+                        std::back_inserter(common));
+  return 2 * common.size() >= whole.hashes.size();
+}
+
+// True where the ranks give their models the rows of something that the reference's is given, each once.
+bool divide_inputs(const Trace& reference, const Ranks& ranks, std::int32_t iteration, std::size_t dim) {
+  const RowsByName whole = rows_of({&reference.ranks.front()}, iteration, dim), parts = rows_of(ranks, iteration, dim);
+  return std::any_of(whole.begin(), whole.end(), [&](const auto& item) {
+    const auto found = parts.find(item.first);
+    return found != parts.end() && found->second.ranks.size() == ranks.size() &&
+           are_divided(item.second, found->second);
+  });
+}
+
+// Ranks of which several give their models the same: `ranks` each, in `groups` groups.
+struct Sharing {
+  std::size_t ranks = 1, groups = 1;
+  bool in_a_row = true;  // else those that are `groups` ranks apart
+
+  std::size_t group_of(std::size_t rank) const { return in_a_row ? rank / ranks : rank % groups; }
+
+  std::string axes() const {
+    if (groups == 1) return fmt::format("tp={}", ranks);
+    return in_a_row ? fmt::format("tp={},dp={}", ranks, groups) : fmt::format("dp={},tp={}", groups, ranks);
+  }
+};
+
+// Absent where no two do, or not all as often, or in no such order.
+std::optional<Sharing> sharing_of(const Trace& trace, std::int32_t iteration) {
+  std::vector<Given> given;
+  for (const RankTrace& rank : trace.ranks) given.push_back(given_to_model(rank, iteration));
+  const auto share = static_cast<std::size_t>(std::count(given.begin(), given.end(), given.front()));
+  if (given.front().empty() || share <= 1 || given.size() % share != 0) return std::nullopt;
+  for (const bool in_a_row : {true, false}) {
+    const Sharing sharing{share, given.size() / share, in_a_row};
+    bool fits = true;
+    for (std::size_t a = 0; a < given.size(); ++a) {
+      for (std::size_t b = 0; b < a; ++b) {
+        fits = fits && (given[a] == given[b]) == (sharing.group_of(a) == sharing.group_of(b));
+      }
+    }
+    if (fits) return sharing;
+  }
+  return std::nullopt;
+}
+
+// The ranks of one group after the other.
+std::vector<Ranks> groups_of(const Trace& trace, const Sharing& sharing) {
+  std::vector<Ranks> groups(sharing.groups);
+  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+    groups[sharing.group_of(rank)].push_back(&trace.ranks[rank]);
+  }
+  return groups;
+}
+
+// True where the ranks of each group hold parts of the reference's parameters, and the groups divide its samples.
+bool are_tensor_parallel(const Trace& reference, const std::vector<Ranks>& groups, std::int32_t iteration) {
+  Ranks first_of_each;
+  for (const Ranks& group : groups) {
+    const auto holding = holding_of(reference.ranks.front(), group, iteration);
+    if (!holding || holding->of_some > 0 || holding->cut == 0 || !holding->are_parts_proven()) return false;
+    first_of_each.push_back(group.front());
+  }
+  return groups.size() == 1 || divide_inputs(reference, first_of_each, iteration, 0);
+}
+
+bool has_loss(const RankTrace& rank, std::int32_t iteration) {
+  return std::any_of(rank.entries.begin(), rank.entries.end(), [&](const Entry& entry) {
+    return entry.id.kind == Kind::kScalar && entry.id.iteration == iteration;
+  });
+}
+
+// True where most parameters are of one rank alone, each rank has some, and one rank alone has a loss.
+bool are_stages(const Trace& trace, std::int32_t iteration) {
+  std::map<TensorId, std::size_t> holders;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const auto& [id, entry] : parameters_of(rank, iteration)) ++holders[id];
+  }
+  const auto is_of_one = [&](const TensorId& id) { return holders.at(id) == 1; };
+  const auto has_own = [&](const RankTrace& rank) {
+    const auto parameters = parameters_of(rank, iteration);
+    return std::any_of(parameters.begin(), parameters.end(), [&](const auto& item) { return is_of_one(item.first); });
+  };
+  const auto of_one =
+      std::count_if(holders.begin(), holders.end(), [&](const auto& item) { return is_of_one(item.first); });
+  const auto losses = std::count_if(trace.ranks.begin(), trace.ranks.end(),
+                                    [&](const RankTrace& rank) { return has_loss(rank, iteration); });
+  return losses == 1 && 2 * of_one > std::ssize(holders) &&
+         std::all_of(trace.ranks.begin(), trace.ranks.end(), has_own);
+}
+
+}  // namespace
+
+ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
+  const auto iteration = first_iteration(reference);
+  const bool can_tell = candidate.world_size > 1 && reference.world_size == 1 && reference.ranks.size() == 1 &&
+                        iteration && candidate.ranks.size() == static_cast<std::size_t>(candidate.world_size);
+  if (!can_tell) return {};
+  Ranks all;
+  for (const RankTrace& rank : candidate.ranks) all.push_back(&rank);
+  const auto sharing = sharing_of(candidate, *iteration);
+  if (sharing && are_tensor_parallel(reference, groups_of(candidate, *sharing), *iteration)) {
+    return {sharing->axes(), "those that are given the same samples hold parts of the reference's parameters"};
+  }
+  const auto holding = holding_of(reference.ranks.front(), all, *iteration);
+  if (!holding) return {};
+  if (divide_inputs(reference, all, *iteration, 0)) {
+    const std::string_view what = holding->of_some + holding->cut > 0 ? "its part of the model" : "the model";
+    return {fmt::format("dp={}", all.size()),
+            fmt::format("each holds {}, and a part of the reference's samples", what)};
+  }
+  if (holding->of_some + holding->cut == 0 && divide_inputs(reference, all, *iteration, 1)) {
+    return {fmt::format("cp={}", all.size()), "each holds the model, and a part of the reference's sequences"};
+  }
+  const bool is_given_nothing = given_to_model(reference.ranks.front(), *iteration).empty();
+  if (is_given_nothing && holding->of_some + holding->cut == 0) {
+    return {fmt::format("dp={}", all.size()), "each holds the model, and nothing was recorded of what it is given"};
+  }
+  const bool are_the_references = 2 * holding->trusted >= holding->of_some && holding->cut == 0;
+  if (are_the_references && has_loss(*all.back(), *iteration) && are_stages(candidate, *iteration)) {
+    return {fmt::format("pp={}", all.size()), "each holds parameters of its own, and the last alone has a loss"};
+  }
+  return {};
+}
+
+std::string axes_to_propose(const Trace& trace) {
+  std::string all_apart = fmt::format("dp={}", trace.world_size);
+  const auto iteration = first_iteration(trace);
+  if (!iteration || std::ssize(trace.ranks) != trace.world_size) return all_apart;
+  if (are_stages(trace, *iteration)) return fmt::format("pp={}", trace.ranks.size());
+  const auto sharing = sharing_of(trace, *iteration);
+  return sharing ? sharing->axes() : all_apart;
+}
+
+}  // namespace ttrace

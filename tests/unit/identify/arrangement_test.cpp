@@ -1,0 +1,136 @@
+// How ranks are arranged, as the bytes of parameters and inputs tell it beside a reference of one process.
+#include "identify/arrangement.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/mesh_trace.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+const Floats kWeight = {1, 2, 3, 4, 5, 6, 7, 8}, kBias = {9, 10};  // of shapes {4, 2} and {2}
+const Floats kBatch = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};     // two samples of three places with two features
+
+class Job {
+ public:
+  explicit Job(std::int32_t ranks) : trace(mesh_trace(ranks == 1 ? "" : "dp=" + std::to_string(ranks), ranks)) {
+    trace.mesh = {};
+  }
+
+  Job& param(std::size_t rank, const std::string& name, Shape shape, const Floats& values) {
+    add_tensor(trace, rank, tensor_id(Kind::kParam, name), std::move(shape), values);
+    return *this;
+  }
+  Job& given(std::size_t rank, Shape shape, const Floats& values) {
+    add_tensor(trace, rank, tensor_id(Kind::kInput, "(model)", 0), std::move(shape), values);
+    return *this;
+  }
+  Job& loss(std::size_t rank) {
+    add_tensor(trace, rank, tensor_id(Kind::kScalar, "loss", 0), {}, {1});
+    return *this;
+  }
+
+  Trace trace;
+};
+
+Job reference() {
+  Job job(1);
+  return job.param(0, "0.weight", {4, 2}, kWeight).param(0, "1.bias", {2}, kBias).given(0, {2, 3, 2}, kBatch).loss(0);
+}
+
+std::string told(const Job& candidate) { return axes_told_by(reference().trace, candidate.trace).axes; }
+
+Floats rows_of(const Floats& values, std::size_t begin, std::size_t end) {
+  return {values.begin() + static_cast<std::ptrdiff_t>(begin), values.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("identify");
+
+TEST_CASE("ranks with the model and samples of their own are data parallel, with parts of it as well") {
+  Job copies(2), owners(2);
+  for (const std::size_t rank : {0, 1}) {
+    copies.param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias);
+    for (Job* job : {&copies, &owners}) job->given(rank, {1, 3, 2}, rows_of(kBatch, 6 * rank, 6 * rank + 6)).loss(rank);
+  }
+  owners.param(0, "0.weight", {4, 2}, kWeight).param(1, "1.bias", {2}, kBias);
+  CHECK(told(copies) == "dp=2");
+  CHECK(told(owners) == "dp=2");
+}
+
+TEST_CASE("ranks with the model and parts of each sequence are context parallel") {
+  Job job(3);
+  for (const std::size_t rank : {0, 1, 2}) {
+    Floats places = rows_of(kBatch, 2 * rank, 2 * rank + 2);
+    for (const float value : rows_of(kBatch, 6 + 2 * rank, 6 + 2 * rank + 2)) places.push_back(value);
+    job.param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias).given(rank, {2, 1, 2}, places);
+  }
+  CHECK(told(job) == "cp=3");
+}
+
+TEST_CASE(
+    "ranks with the same samples and stretches of parameters are tensor parallel, beside others with other ones") {
+  const auto job_of = [](std::size_t copies, bool is_swapped, std::size_t padding) {
+    Job job(static_cast<std::int32_t>(2 * copies));
+    for (std::size_t rank = 0; rank < 2 * copies; ++rank) {
+      const std::size_t part = is_swapped ? 1 - rank % 2 : rank % 2, samples = copies == 1 ? 12 : 6;
+      Floats rows = rows_of(kWeight, 4 * part, 4 * part + 4);
+      rows.resize(4 + 2 * padding);
+      job.param(rank, "0.weight", {static_cast<std::int64_t>(2 + padding), 2}, rows).param(rank, "1.bias", {2}, kBias);
+      const std::size_t first = copies == 1 ? 0 : rank / 2 * 6;
+      job.given(rank, {static_cast<std::int64_t>(samples / 6), 3, 2}, rows_of(kBatch, first, first + samples))
+          .loss(rank);
+    }
+    return job;
+  };
+  CHECK(told(job_of(1, false, 0)) == "tp=2");
+  CHECK(told(job_of(2, false, 0)) == "tp=2,dp=2");
+  CHECK(told(job_of(1, true, 0)) == "");   // no stretches of the reference's: the order of the ranks is not known
+  CHECK(told(job_of(1, false, 1)) == "");  // what lies between the parts is not the reference's
+}
+
+TEST_CASE("a parameter that is padded to be cut is told by what is not padding") {
+  Job job(2);
+  job.param(0, "0.weight", {3, 2}, rows_of(kWeight, 0, 6)).param(1, "0.weight", {3, 2}, {7, 8, 0, 0, 0, 0});
+  for (const std::size_t rank : {0, 1}) job.param(rank, "1.bias", {2}, kBias).given(rank, {2, 3, 2}, kBatch);
+  CHECK(told(job) == "tp=2");
+}
+
+TEST_CASE("ranks with parameters of their own, of which the last alone has a loss, are stages") {
+  Job job(2);
+  job.param(0, "0.weight", {4, 2}, kWeight).param(1, "1.bias", {2}, kBias).given(0, {2, 3, 2}, kBatch);
+  job.given(1, {2, 2}, {1, 1, 2, 2}).loss(1);
+  CHECK(told(job) == "pp=2");
+  Job backwards(2);
+  backwards.param(1, "0.weight", {4, 2}, kWeight).param(0, "1.bias", {2}, kBias).given(1, {2, 3, 2}, kBatch).loss(0);
+  CHECK(told(backwards) == "");
+  Job other_model(2);
+  other_model.param(0, "0.weight", {4, 2}, Floats(8, 1))
+      .param(1, "1.bias", {2}, kWeight)
+      .given(0, {2, 3, 2}, kBatch)
+      .loss(1);
+  CHECK(told(other_model) == "");
+}
+
+TEST_CASE(
+    "nothing is told of ranks that hold other parameters than the reference, or of samples that are not its own") {
+  Job lacks(2), other_samples(2);
+  for (const std::size_t rank : {0, 1}) {
+    lacks.param(rank, "0.weight", {4, 2}, kWeight).given(rank, {1, 3, 2}, rows_of(kBatch, 6 * rank, 6 * rank + 6));
+    other_samples.param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias);
+    other_samples.given(rank, {1, 3, 2}, Floats(6, static_cast<float>(20 + rank)));
+  }
+  CHECK(told(lacks) == "");
+  CHECK(told(other_samples) == "");
+}
+
+TEST_SUITE_END();
