@@ -139,6 +139,17 @@ void note_numbers_anew(const Microbatches& microbatches, const RankTable& table,
       describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
+// Notes inputs that count what the rank was given.
+void note_own_counts(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  std::set<std::string> names;
+  for (const TensorId& id : microbatches.samples.own_counts) names.insert(printable(id.name));
+  if (names.empty()) return;
+  notes.push_back(fmt::format(
+      "these count what each of the ranks along {} was given: they add up to the reference's number, and are not "
+      "compared, while what is computed with them is: {}",
+      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+}
+
 // Notes packed sequences, whose numbers count within what the rank was given.
 void note_packed(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   std::set<std::string> names;
@@ -185,6 +196,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   note_order(grouping.microbatches, ranks, notes);
   note_padding(grouping.microbatches, ranks, notes);
   note_numbers_anew(grouping.microbatches, ranks, notes);
+  note_own_counts(grouping.microbatches, ranks, notes);
   note_packed(grouping.microbatches, ranks, notes);
   note_deduced(alignment, notes);
   note_batch_axes(alignment, grouping.microbatches, ranks, notes);

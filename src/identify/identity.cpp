@@ -326,12 +326,14 @@ Grouping group_shards(const RankTable& table, const Census& census, const Resolv
     for (const GroupKey& key : section.local) grouping.local.insert(id_of(key, names));
     std::move(section.rows.begin(), section.rows.end(), std::back_inserter(grouping.rows));
   }
-  grouping.local.insert(grouping.microbatches.samples.begin_anew.begin(),
-                        grouping.microbatches.samples.begin_anew.end());
+  const SampleOrders& samples = grouping.microbatches.samples;
   const PackedSequences& packed = grouping.microbatches.packed;
-  grouping.local.insert(packed.own_numbers.begin(), packed.own_numbers.end());
+  for (const std::set<TensorId>* own : {&samples.begin_anew, &samples.own_counts, &packed.own_numbers}) {
+    grouping.local.insert(own->begin(), own->end());
+  }
   std::erase_if(grouping.groups, [&](const Group& group) {
-    return grouping.microbatches.samples.begin_anew.contains(group.id) || packed.has_own_numbers(group.id);
+    return samples.begin_anew.contains(group.id) || samples.own_counts.contains(group.id) ||
+           packed.has_own_numbers(group.id);
   });
   grouping.not_seen = not_seen_by(context);
   grouping.findings = grouping.pipeline.findings;

@@ -96,6 +96,7 @@ bool is_first_input(const Entry& entry) { return entry.id.kind == Kind::kInput &
 struct CommonInputs {
   bool any_integer = false;
   std::map<TensorId, SlicedInput> sliced;
+  std::set<TensorId> own_counts;  // integers that add up to the reference's, each of the rank's own samples
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
 
   bool are_integers_whole = true;  // each rank's are as large as the reference's, or it has none
@@ -188,6 +189,24 @@ bool are_given_all(const std::map<TensorId, SlicedInput>& inputs) {
   return equal > unequal;
 }
 
+// True for one integer that the ranks' add up to: a number of samples, or of tokens. Ranks that all have the reference's
+// do not add up.
+bool are_own_counts(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  if (is_floating(reference.dtype) || element_count(reference.shape) != 1) return false;
+  if (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32) return false;
+  const std::byte* whole = elements_of(reference);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < input.parts.size(); ++i) {
+    const Entry* part = input.parts[i];
+    if (part == nullptr || part->dtype != reference.dtype || part->shape != reference.shape || part->sketch)
+      return false;
+    const std::int64_t own = integer_at(input.ranks[i]->bytes_of(*part), 0, part->dtype);
+    if (own <= 0 || __builtin_add_overflow(sum, own, &sum)) return false;
+  }
+  return whole != nullptr && sum == integer_at(whole, 0, reference.dtype);
+}
+
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
                            const ModelLayout& layout) {
   std::map<TensorId, SlicedInput> inputs;
@@ -217,6 +236,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     const bool is_integer = !is_floating(input.reference->dtype);
     common.any_integer = common.any_integer || is_integer;
     common.are_integers_whole = common.are_integers_whole && (!is_integer || are_whole(input));
+    if (are_own_counts(input)) common.own_counts.insert(id);
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
     if (!dim) continue;
     input.dim = *dim;
@@ -322,6 +342,7 @@ void tell_samples(const RankTable& table, const Census& census, const ModelLayou
   if (!result.layout.empty()) return;
   std::erase_if(inputs.sliced, [&](const auto& item) { return result.packed.has_own_numbers(item.first); });
   result.samples = sample_orders(inputs.sliced);
+  result.samples.own_counts = std::move(inputs.own_counts);
   add_returned_numbers(table, census, layout, result, result.samples.begin_anew);
   if (result.packed.rows.empty()) return;
   result.packed = packed_sequences_of(table, census, result, layout);

@@ -31,6 +31,10 @@ struct SampleOrders {
   // graphs: they count within what the rank was given. And what modules return of them.
   std::set<TensorId> begin_anew;
 
+  // Integer inputs of one element that are of each rank's own samples, and that add up to the reference's: how many
+  // samples or tokens there are.
+  std::set<TensorId> own_counts;
+
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
   // micro-batch; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;

@@ -10,12 +10,9 @@ from sweeps import warm
 
 # What only their authors know: how the ranks are arranged.
 AXES = {
-    "by_hand": ["--axes", "tp=2"],
     "clipped": ["--axes", "tp=2"],
     "halo": ["--axes", "cp=2"],
     "sequence": ["--axes", "cp=2"],
-    "padded_vocabulary": ["--axes", "tp=2"],
-    "stages": ["--axes", "pp=2"],
 }
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
 
@@ -131,6 +128,9 @@ def answers(verdict):
         ("wrapped", "calls"),
         ("step_order",),
         ("step_order", "optimizers"),
+        ("bare_call",),
+        ("called_before",),
+        ("counted",),
     ],
     ids="-".join,
 )
@@ -182,6 +182,9 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("auxiliary",), "auxiliary"),
         (("auxiliary",), "scale"),
         (("two_models",), "critic"),
+        (("bare_call",), "judge"),
+        (("called_before",), "sample"),
+        (("counted",), "count"),
         (("two_models",), "scale"),
         (("parts",), "scale"),
         (("rehearsal",), "scale"),

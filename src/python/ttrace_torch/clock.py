@@ -178,10 +178,12 @@ class Clock:
         self.running = False  # a chunk was called in this iteration
         self.registered = 0  # modules, anywhere in the program
         self.latest: Microbatch | None = None
-        self._before_first: Microbatch | None = None  # of modules without parameters, called before any chunk
+        # Of modules without parameters, called before the micro-batch that they belong to: what they make of its samples.
+        self._to_come: Microbatch | None = None
+        self._preceding: set[str] = set()  # names of those that were called before the iteration's first micro-batch
 
     def begin_microbatch(self, root: torch.nn.Module, recorded: bool) -> Microbatch:
-        chunk = self.chunks.get(id(root))
+        chunk = self._chunk_that_is(root)
         if chunk is None:
             chunk = Chunk(len(self.chunks), root)
             chunk.holds_first |= any(
@@ -189,21 +191,45 @@ class Clock:
             )
             self.chunks[id(root)] = chunk
         microbatch = Microbatch(chunk, self.iteration, len(chunk.microbatches), recorded)
-        if self._before_first is not None and microbatch.number == 0 and chunk.number == 0:
-            microbatch.forward_calls.update(self._before_first.forward_calls)
+        to_come = self._to_come
+        if to_come is not None and (to_come.number, 0) == (microbatch.number, chunk.number):
+            microbatch.forward_calls.update(to_come.forward_calls)
+            self._to_come = None
         chunk.microbatches.append(microbatch)
         self.running = True
         self.latest = microbatch
         return microbatch
 
-    def microbatch_of_parameterless(self, recorded: bool) -> Microbatch:
-        """What a call of a module without parameters, such as a loss, belongs to: the latest micro-batch; before there
-        is one, the first to come."""
-        if self.latest is not None:
-            return self.latest
-        if self._before_first is None:
-            self._before_first = Microbatch(None, self.iteration, 0, recorded)
-        return self._before_first
+    def _chunk_that_is(self, root: torch.nn.Module) -> Chunk | None:
+        """The one whose model `root` is: a program may call a model through its wrapper, where its gradients are to be
+        reduced, and without it elsewhere, as a GAN calls its discriminator."""
+        if id(root) in self.chunks:
+            return self.chunks[id(root)]
+        inside = next((chunk for chunk in self.chunks.values() if chunk.base is root), None)
+        if inside is not None or not _is_data_parallel(root):
+            return inside
+        base = unwrapped(root)
+        for chunk in self.chunks.values():
+            # What did not train was a rehearsal, and the wrapper may have changed its parameters since.
+            if chunk.root is base and any(microbatch.arrived for microbatch in chunk.microbatches):
+                chunk.root = root
+                chunk.find_names()
+                return chunk
+        return None
+
+    def microbatch_of_parameterless(self, recorded: bool, name: str = "") -> Microbatch:
+        """What a call of a module without parameters belongs to: the latest micro-batch, such as a loss; before there
+        is one, the first to come. A module that was called before the first, such as one that augments samples, is
+        called before each further one, too: behind the backward of the one before."""
+        latest = self.latest
+        if latest is None:
+            self._preceding |= {name} - {""}
+        elif not (name in self._preceding and latest.chunk and latest.chunk.number == 0 and latest.arrived):
+            return latest
+        number = latest.number + 1 if latest else 0
+        if self._to_come is None or self._to_come.number != number:
+            self._to_come = Microbatch(None, self.iteration, number, recorded)
+        return self._to_come
 
     def microbatch_of_part(self, module: torch.nn.Module) -> Microbatch | None:
         """The latest one of the chunk that `module` is a part of; None where it is none, or a chunk of its own."""
@@ -221,7 +247,8 @@ class Clock:
     def next_iteration(self) -> None:
         self.iteration += 1
         self.stepped = self.running = self.params_read = False
-        self.latest = self._before_first = None
+        self.latest = self._to_come = None
+        self._preceding.clear()
         for chunk in self.chunks.values():
             chunk.begin_iteration()
 

@@ -298,7 +298,7 @@ class Modules:
         """Such as a loss, which is no chunk of the model and goes by the name of its class."""
         name = type(module).__name__
         names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
-        microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True)
+        microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True, name=name)
         chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
         self._collector.configurations.saw_alone(chunk, module, names)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, names, None)
