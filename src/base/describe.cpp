@@ -67,9 +67,12 @@ std::string annotation_line(const TensorId& id, std::span<const AxisPlacement> a
     }
   }
   const std::string placements = fmt::format("{{{}}}", fmt::join(words, ", "));
-  const bool is_parameter = is_parameter_kind(id.kind);
+  // A parameter lies as its gradient does, but only that is a term of a sum.
+  const bool are_terms = std::any_of(axes.begin(), axes.end(),
+                                     [](const AxisPlacement& axis) { return axis.placement == Placement::kPartial; });
+  const bool is_of_all_kinds = is_parameter_kind(id.kind) && !are_terms;
   return fmt::format("{}: {}", printable(id.name),
-                     is_parameter ? placements : fmt::format("{{{}: {}}}", name_of(id.kind), placements));
+                     is_of_all_kinds ? placements : fmt::format("{{{}: {}}}", name_of(id.kind), placements));
 }
 
 std::string placing_of(const LogicalTensor& tensor) {

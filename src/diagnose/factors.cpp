@@ -342,6 +342,8 @@ std::optional<Diagnosis> rounded_to_own_dtype(const LogicalTensor& reference, co
 }
 
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect) {
+  const auto is_zero = [](double value) { return value == 0; };
+  if (std::all_of(suspect.candidate_values.begin(), suspect.candidate_values.end(), is_zero)) return std::nullopt;
   const int candidate_bits = most_mantissa_bits(suspect.candidate_values);
   const int reference_bits = most_mantissa_bits(suspect.reference_values);
   for (const Format& format : kFormats) {
