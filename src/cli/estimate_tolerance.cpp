@@ -121,6 +121,13 @@ void collect_missing(EstimateArguments& arguments) {
     remove_unfinished(options.perturbed.back());
     missing.push_back(run_of(arguments, options.perturbed.back(), recording, seed));
   }
+  for (const CollectOptions& run : missing) {
+    if (!fs::exists(run.output) || fs::is_empty(run.output)) continue;
+    throw InputError(
+        fmt::format("{0}: has the runs of an earlier command; expected a new or an empty directory (rm -r "
+                    "{0} removes it)",
+                    arguments.runs.string()));
+  }
   if (!missing.empty()) collect_all(missing, jobs_for(arguments));
 }
 

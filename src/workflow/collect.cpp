@@ -191,9 +191,10 @@ InputError could_not_collect(const CollectOptions& run, int code) {
 
 std::string log_of(const CollectOptions& run) { return (run.output / "").parent_path().string() + ".log"; }
 
-// Runs `ttrace collect` for each run, at most `jobs` at a time. `on_end` is told of each that ended, with what went
+// Runs `ttrace collect` for each run, at most `jobs` at a time. Each has a port of its own, which a program of one
+// process may open, too. `on_end` is told of each that ended, with what went
 // wrong, and returns whether to go on.
-void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t jobs, bool with_ports,
+void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t jobs,
                           const std::function<bool(std::size_t, const CommandResult&)>& on_end) {
   std::vector<LoggedCommand> commands;
   for (const CollectOptions& run : runs) {
@@ -202,7 +203,6 @@ void collect_side_by_side(const std::vector<CollectOptions>& runs, std::size_t j
     command.command = command_line_of(run);
     command.log = log_of(run);
     command.timeout = run.timeout;
-    if (!with_ports) continue;
     const int port = free_port();
     command.environment = {fmt::format("MASTER_PORT={}", port), fmt::format("PET_MASTER_PORT={}", port)};
   }
@@ -353,7 +353,7 @@ void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
     return;
   }
   std::optional<InputError> failure;
-  collect_side_by_side(runs, jobs, /*with_ports=*/false, [&](std::size_t i, const CommandResult& result) {
+  collect_side_by_side(runs, jobs, [&](std::size_t i, const CommandResult& result) {
     if (result.failure.empty()) {
       const std::string output = runs[i].output.string();
       spdlog::info("collected {} (its output: {})", output, log_of(runs[i]));
@@ -368,7 +368,7 @@ void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
 std::vector<int> collect_each(const std::vector<CollectOptions>& runs, std::size_t jobs,
                               const std::function<void(std::size_t)>& on_collected) {
   std::vector<int> codes(runs.size(), -1);
-  collect_side_by_side(runs, jobs, /*with_ports=*/true, [&](std::size_t i, const CommandResult& result) {
+  collect_side_by_side(runs, jobs, [&](std::size_t i, const CommandResult& result) {
     codes[i] = result.exit_code;
     if (result.failure.empty()) on_collected(i);
     return interrupted_by() == 0;

@@ -61,14 +61,14 @@ struct RecordedIterations {
 RecordedIterations iterations_of(const Trace& trace);
 
 // Collects all runs, at most `jobs` at a time. With more than one at a time, what a command prints goes to OUTPUT.log,
-// and is shown where it fails. At the first that fails, the others are stopped, and InputError is thrown.
+// and is shown where it fails, and each has a MASTER_PORT of its own in its environment, and PET_MASTER_PORT for torchrun.
+// At the first that fails, the others are stopped, and InputError is thrown.
 void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
 
 // Collects all runs side by side, at most `jobs` at a time, whichever of them fail, and returns the exit code of each
-// as `collect` does. `on_collected` is called, and must not throw, where one has ended with 0. What a command prints
-// goes to OUTPUT.log, and is shown where it fails. Each has a MASTER_PORT of its own in its environment, and
-// PET_MASTER_PORT for torchrun, so that several jobs of many ranks can run at once. After a signal for this process
-// (`interrupted_by`) no further one is started; the code of those is -1.
+// as `collect` does, with logs and ports as those of `collect_all`. `on_collected` is called, and must not throw, where
+// one has ended with 0. After a signal for this process (`interrupted_by`) no further one is started; the code of those
+// is -1.
 std::vector<int> collect_each(const std::vector<CollectOptions>& runs, std::size_t jobs,
                               const std::function<void(std::size_t)>& on_collected);
 
