@@ -82,7 +82,7 @@ bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_
 // How ranks hold the reference's parameters: how many of these.
 struct Holding {
   std::size_t copied = 0;   // on all ranks, bit for bit the same
-  std::size_t of_some = 0;  // on one rank, or alike on several
+  std::size_t of_some = 0;  // on one rank, or alike on several, or under the name of another one
   std::size_t trusted = 0;  // of `of_some`: those with the reference's bytes
   std::size_t cut = 0;      // in parts
   std::size_t proven = 0;   // of `cut`: those whose parts are the reference's stretches
@@ -92,17 +92,40 @@ struct Holding {
 
 using Ranks = std::vector<const RankTrace*>;
 
+using Parameters = std::map<TensorId, const Entry*>;
+using ByName = std::map<TensorId, std::vector<Held>>;
+
+// True where each of the reference's is held, by its name or, as experts that each rank numbers from 0, by its bytes.
+bool are_all_held(const Parameters& whole, const ByName& held) {
+  std::set<std::uint64_t> checksums;
+  for (const auto& [id, parts] : held) {
+    for (const Held& part : parts) checksums.insert(part.entry->checksum);
+  }
+  return std::all_of(whole.begin(), whole.end(), [&](const auto& item) {
+    return held.contains(item.first) || checksums.contains(item.second->checksum);
+  });
+}
+
+// True where each part is one of the reference's parameters, whichever.
+bool are_parameters_of(const Parameters& whole, const std::vector<Held>& parts) {
+  return std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
+    return std::any_of(whole.begin(), whole.end(), [&](const auto& item) {
+      return item.second->shape == part.entry->shape && are_alike(*item.second, *part.entry);
+    });
+  });
+}
+
 // Absent where some parameter is held otherwise, or either side has one that the other has not.
 std::optional<Holding> holding_of(const RankTrace& reference, const Ranks& ranks, std::int32_t iteration) {
-  const auto whole = parameters_of(reference, iteration);
-  std::map<TensorId, std::vector<Held>> held;
+  const Parameters whole = parameters_of(reference, iteration);
+  ByName held;
   for (const RankTrace* rank : ranks) {
     for (const auto& [id, entry] : parameters_of(*rank, iteration)) {
       if (entry->mapping || entry->sketch || !whole.contains(id)) return std::nullopt;
       held[id].push_back({rank, entry});
     }
   }
-  if (whole.empty() || held.size() != whole.size()) return std::nullopt;
+  if (whole.empty() || !are_all_held(whole, held)) return std::nullopt;
   Holding holding;
   for (const auto& [id, parts] : held) {
     const Held trusted{&reference, whole.at(id)};
@@ -115,6 +138,9 @@ std::optional<Holding> holding_of(const RankTrace& reference, const Ranks& ranks
     } else if (are_whole) {
       ++holding.of_some;
       holding.trusted += are_alike(*parts[0].entry, *trusted.entry) ? 1 : 0;
+    } else if (are_parameters_of(whole, parts)) {
+      ++holding.of_some;
+      ++holding.trusted;
     } else {
       const auto dim = cut_dimension(trusted.entry->shape, parts);
       if (!dim || parts.size() != ranks.size()) return std::nullopt;
@@ -308,7 +334,7 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
             fmt::format("each holds {}, and a part of the reference's samples", what)};
   }
   if (holding->of_some + holding->cut == 0 && divide_inputs(reference, all, *iteration, 1)) {
-    return {fmt::format("cp={}", all.size()), "each holds the model, and a part of the reference's sequences"};
+    return {fmt::format("cp={}", all.size()), "each holds the model, and a part of the reference's sequences", true};
   }
   const bool is_given_nothing = given_to_model(reference.ranks.front(), *iteration).empty();
   if (is_given_nothing && holding->of_some + holding->cut == 0) {

@@ -8,8 +8,9 @@
 namespace ttrace {
 
 struct ToldAxes {
-  std::string axes;     // "dp=4"; empty where the bytes do not tell
-  std::string because;  // "each holds the model, and a part of the reference's samples"
+  std::string axes;            // "dp=4"; empty where the bytes do not tell
+  std::string because;         // "each holds the model, and a part of the reference's samples"
+  bool are_sequences = false;  // what the ranks divide
 };
 
 // Returns the axes of a candidate of several ranks, as its first iteration tells them beside a reference of one rank.

@@ -212,6 +212,19 @@ void tie_by_bytes(const Trace& reference, const Trace& candidate, LoadedRuns& lo
   }
 }
 
+// Arranges the ranks as the bytes say, where nobody does. Ranks that divide sequences run slices as those that divide
+// samples do, where nobody says how context parallelism places tensors.
+void take_told_axes(const Trace& reference, const Trace& candidate, LoadedRuns& loaded) {
+  Annotations& annotations = loaded.annotations;
+  ToldAxes told = axes_told_by(reference, candidate);
+  if (told.axes.empty() || (annotations.axes && annotations.axes->text != told.axes)) return;
+  const bool is_said = !annotations.rules.empty() || !annotations.microbatches.axes.empty();
+  if (told.are_sequences && !is_said) annotations.microbatches.axes = {told.axes.substr(0, told.axes.find('='))};
+  if (annotations.axes) return;
+  annotations.axes = {told.axes, "the bytes of its parameters and inputs"};
+  loaded.told_axes = std::move(told);
+}
+
 // `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
 LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
@@ -262,11 +275,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
   keep_common_iterations(reference, candidate, with_light, loaded.notes);
   if (is_default) require_closed_form(reference);
   const Annotations of_reference = annotations_of_reference(options, loaded.annotations);
-  if (options.correspondence.empty() && candidate.mesh.axes.empty() && !loaded.annotations.axes) {
-    loaded.told_axes = axes_told_by(reference, candidate);
-    const std::string& axes = loaded.told_axes.axes;
-    if (!axes.empty()) loaded.annotations.axes = {axes, "the bytes of its parameters and inputs"};
-  }
+  if (options.correspondence.empty() && candidate.mesh.axes.empty()) take_told_axes(reference, candidate, loaded);
   loaded.reference = align_whole(std::move(reference), of_reference, {}, options.threads);
   settle_order_of_reference(loaded.reference, of_reference, options.candidate, loaded.annotations,
                             options.correspondence);
@@ -296,9 +305,9 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
   if (!settings.empty()) notes.push_back(fmt::format("parameters of the annotations: {}", fmt::join(settings, ", ")));
   add_notes("reference", reference, notes);
   add_notes("candidate", candidate, notes);
-  if (const auto& [axes, because] = loaded.told_axes; !axes.empty()) {
-    notes.push_back(
-        fmt::format("candidate: nothing says how its ranks are arranged; taken as --axes {}: {}", axes, because));
+  if (const ToldAxes& told = loaded.told_axes; !told.axes.empty()) {
+    notes.push_back(fmt::format("candidate: nothing says how its ranks are arranged; taken as --axes {}: {}", told.axes,
+                                told.because));
   }
   for (std::string& note : notes_of_declared_sums(loaded.annotations, candidate)) notes.push_back(std::move(note));
   if (loaded.tolerance) note_overrides(*loaded.tolerance, reference.alignment, notes);

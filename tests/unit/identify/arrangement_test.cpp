@@ -67,6 +67,20 @@ TEST_CASE("ranks with the model and samples of their own are data parallel, with
   CHECK(told(owners) == "dp=2");
 }
 
+TEST_CASE("experts that each rank numbers from 0 are told by their bytes") {
+  Job trusted(1), job(2);
+  trusted.given(0, {2, 3, 2}, kBatch).param(0, "1.bias", {2}, kBias);
+  for (const std::size_t expert : {0, 1, 2, 3}) {
+    const Floats values = rows_of(kWeight, 2 * expert, 2 * expert + 2);
+    trusted.param(0, "experts." + std::to_string(expert), {2}, values);
+    job.param(expert / 2, "experts." + std::to_string(expert % 2), {2}, values);
+  }
+  for (const std::size_t rank : {0, 1}) {
+    job.param(rank, "1.bias", {2}, kBias).given(rank, {1, 3, 2}, rows_of(kBatch, 6 * rank, 6 * rank + 6));
+  }
+  CHECK(axes_told_by(trusted.trace, job.trace).axes == "dp=2");
+}
+
 TEST_CASE("ranks with the model and parts of each sequence are context parallel") {
   Job job(3);
   for (const std::size_t rank : {0, 1, 2}) {
