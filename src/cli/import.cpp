@@ -18,8 +18,8 @@ struct ImportOptions {
 };
 
 std::vector<std::string> command_of(const ImportOptions& options) {
-  std::vector<std::string> command = {options.python, "-m",       "ttrace_import",
-                                      options.format, "--output", options.output};
+  std::vector<std::string> command = run_python_module(options.python, "ttrace_import");
+  command.insert(command.end(), {options.format, "--output", options.output});
   command.insert(command.end(), {"--library", beside_program("lib/libttrace.so").string()});
   // One word each, and the sources behind `--`: what begins with a dash is no option.
   for (const auto& [name, value] : {std::pair("--pattern", options.pattern), std::pair("--kind", options.kind),
@@ -33,9 +33,8 @@ std::vector<std::string> command_of(const ImportOptions& options) {
 }
 
 int run(const ImportOptions& options) {
-  // PYTHONSAFEPATH: modules in the current directory, which may be the source, are not imported (Python 3.11).
-  const CommandResult result = run_command(
-      command_of(options), {{python_path_with(beside_program("share/ttrace")), "PYTHONSAFEPATH=1"}, false, "", {}});
+  const CommandResult result =
+      run_command(command_of(options), {{python_path_with(beside_program("share/ttrace"))}, false, "", {}});
   if (!result.started) {
     throw InputError(fmt::format("--python {}: {}; expected a Python with the packages of the format", options.python,
                                  result.failure));

@@ -35,4 +35,11 @@ std::string python_path_with(const fs::path& directory) {
   return fmt::format("PYTHONPATH={}{}{}", directory.string(), is_set ? ":" : "", is_set ? theirs : "");
 }
 
+std::vector<std::string> run_python_module(const std::string& python, std::string_view module) {
+  constexpr std::string_view kRun =
+      "import sys; sys.path[:1] == [''] and sys.path.pop(0); import runpy; "
+      "runpy.run_module('{}', run_name='__main__', alter_sys=True)";
+  return {python, "-c", fmt::format(kRun, module)};
+}
+
 }  // namespace ttrace

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/count_of.h"
 #include "base/mesh.h"
 #include "identify/resolved_annotations.h"
 
@@ -49,6 +51,31 @@ std::string describe(const AnnotationRule& rule, const DeclaredSum& sum) {
                   : "which each rank's optimizer uses as it holds them");
 }
 
+bool is_sum_by_program(const LogicalTensor& tensor) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    if (!piece.entry->mapping || !piece.entry->mapping->axes) return false;
+    const auto& axes = *piece.entry->mapping->axes;
+    return std::any_of(axes.begin(), axes.end(), [](const RecordedMapping::Axis& axis) {
+      return axis.size > 1 && axis.placement.placement == Placement::kPartial;
+    });
+  });
+}
+
+std::optional<std::string> note_of_sums_of_program(const Alignment& candidate) {
+  std::set<std::string> kinds, names;
+  for (const auto& [id, tensor] : candidate.tensors) {
+    if (!is_parameter_kind(id.kind) || id.kind == Kind::kParamGrad || !is_sum_by_program(tensor)) continue;
+    kinds.emplace(name_of(id.kind));
+    names.insert(id.name);
+  }
+  if (names.empty()) return std::nullopt;
+  return fmt::format(
+      "candidate: its ranks record terms of a sum of {} ({}), such as {}, which each rank's optimizer uses as it holds "
+      "them: a forgotten all-reduce looks the same",
+      count_of(static_cast<std::int64_t>(names.size()), "tensor"), fmt::join(kinds, ", "), printable(*names.begin()));
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of_declared_sums(const Annotations& annotations, const AlignedTrace& candidate) {
@@ -72,6 +99,7 @@ std::vector<std::string> notes_of_declared_sums(const Annotations& annotations, 
   }
   std::vector<std::string> notes;
   for (const auto& [key, sum] : sums) notes.push_back(describe(*std::get<2>(key), sum));
+  if (auto note = note_of_sums_of_program(candidate.alignment)) notes.push_back(std::move(*note));
   return notes;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "judge/extra_outputs.h"
 #include "judge/judge.h"
 #include "judge/lone_modules.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {
@@ -60,14 +62,46 @@ bool is_of_two_forms(const TensorPair& pair) {
   return is_floating(pair.reference->dtype) != is_floating(pair.candidate->dtype);
 }
 
+// True where the values are those of a mask: true or false as 1 or 0, or what is added where it hides something and 0
+// where it does not (-10000 in BERT, the least number of a dtype, minus infinity).
+bool holds_mask(const LogicalTensor& tensor) {
+  constexpr double kHidden = -1e4;
+  constexpr std::int64_t kChunk = 4096;
+  std::array<double, kChunk> values;
+  std::set<const Entry*> seen;
+  for (const Piece& piece : tensor.pieces()) {
+    const Entry& entry = *piece.entry;
+    if (!seen.insert(&entry).second) continue;
+    if (entry.sketch) return false;
+    const std::int64_t count = element_count(entry.shape);
+    const std::byte* const first = piece.elements();
+    for (std::int64_t begin = 0; begin < count; begin += kChunk) {
+      const std::int64_t size = std::min(kChunk, count - begin);
+      widen(first + begin * size_of(entry.dtype), entry.dtype, size, values.data());
+      const auto is_masks = [](double value) { return value == 0 || value == 1 || value <= kHidden; };
+      if (!std::all_of(values.begin(), values.begin() + size, is_masks)) return false;
+    }
+  }
+  return true;
+}
+
+// True where one side is bool, and what the other holds is no mask: an activation, a loss, a gradient.
+bool is_no_mask(const TensorPair& pair) {
+  const auto is_so = [](const LogicalTensor& masks, const LogicalTensor& other) {
+    return masks.dtype == Dtype::kBool && is_floating(other.dtype) && !holds_mask(other);
+  };
+  return is_so(*pair.reference, *pair.candidate) || is_so(*pair.candidate, *pair.reference);
+}
+
 // Returns a finding when the shapes or dtypes rule a comparison out. `sides` are the words for the two in its message.
-// What a program counts, or masks with, may be integer, bool or floating: its values are compared. Not so a parameter's.
+// What a program counts, or masks with, may be integer, bool or floating: its values are compared. Not so a parameter's,
+// nor what is bool on one side and holds other values than a mask's on the other.
 std::optional<Finding> find_mismatch(const TensorPair& pair, std::pair<std::string_view, std::string_view> sides) {
   const LogicalTensor& a = *pair.reference;
   const LogicalTensor& b = *pair.candidate;
   const bool other_shape = a.shape != b.shape;
   const bool is_parameters = is_parameter_kind(b.id.kind) && !is_buffer_kind(b.id.kind);
-  if (!other_shape && !(is_of_two_forms(pair) && is_parameters)) return std::nullopt;
+  if (!other_shape && !(is_of_two_forms(pair) && (is_parameters || is_no_mask(pair)))) return std::nullopt;
   Finding finding = finding_about(
       b, Verdict::kFail, other_shape ? Reason::kShapeMismatch : Reason::kDtypeMismatch,
       fmt::format("{} {}, {} {}{}", sides.first, describe_type(a), sides.second, describe_type(b), placing_of(b)));

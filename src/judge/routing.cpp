@@ -123,7 +123,8 @@ void downgrade_if_rerouted(Finding& finding, std::span<const Reroute> ties, bool
     share += (without_rerouted ? 1 : static_cast<double>(tie.experts)) / static_cast<double>(tie.tokens);
   }
   const double explained = std::sqrt(2 * share);
-  if (finding.difference->rel_err() > explained) return;
+  // The relative error of what differs is 0, or none, where squares vanish or overflow.
+  if (tokens.empty() || !(finding.difference->rel_err() <= explained)) return;
   finding.verdict = Verdict::kUntrusted;
   finding.reason = Reason::kRerouted;
   finding.message += fmt::format("; {} tokens that a near tie sent to other experts may explain up to {:.3g}",

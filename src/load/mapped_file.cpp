@@ -79,14 +79,22 @@ class MemoryMapping : public MappedFile {
     if (size_ > 0) ::munmap(data_, size_);
   }
 
-  // A file that took the path since does not matter: the mapping is of the old one.
+  // A file that took the path since does not matter: the mapping is of the old one, which is asked where it is open. The
+  // time of its last change counts as well: who writes to a file can set back the other, and not that one. It is
+  // also that of a file that was removed, or replaced, which harms nothing.
   void require_unchanged() const {
     struct stat now{};
-    if (::stat(path_.c_str(), &now) != 0 || now.st_ino != status_.st_ino || now.st_dev != status_.st_dev) return;
-    if (now.st_size == status_.st_size && now.st_mtim.tv_sec == status_.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec) {
+    if (file_ != nullptr) {
+      if (::fstat(file_->descriptor(), &now) != 0) return;
+    } else if (::stat(path_.c_str(), &now) != 0 || now.st_ino != status_.st_ino || now.st_dev != status_.st_dev) {
       return;
     }
+    const auto is_equal = [](const timespec& a, const timespec& b) {
+      return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+    };
+    const bool is_written = !is_equal(now.st_mtim, status_.st_mtim) || now.st_size != status_.st_size;
+    const bool is_touched = !is_equal(now.st_ctim, status_.st_ctim) && now.st_nlink > 0;
+    if (!is_written && !is_touched) return;
     throw InputError(fmt::format("{}: changed while it was read; expected a file that nobody writes to", path_));
   }
 

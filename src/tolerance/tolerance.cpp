@@ -181,6 +181,21 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
   }
 }
 
+void bound_roundings_of_zero(std::span<const TensorPair> pairs, std::span<const Difference> differences,
+                             ToleranceFile& file) {
+  std::map<ToleranceKey, double> largest;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const TensorId& id = pairs[i].reference->id;
+    double& norm = largest[{id.kind, id.name}];
+    norm = std::max(norm, std::sqrt(differences[i].reference_square));
+  }
+  for (auto& [key, tolerance] : file.tensors) {
+    if (!tolerance.of_zero) continue;
+    const auto norm = largest.find(key);
+    tolerance.of_zero = norm == largest.end() ? 0 : std::min(*tolerance.of_zero, norm->second);
+  }
+}
+
 void require_modest_overrides(const ToleranceFile& file) {
   for (const ToleranceOverride& item : file.overrides) {
     const char* const objection = is_all_wildcards(item.pattern) ? "matches every tensor"

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/estimator.h"
 #include "base/finding.h"
 #include "base/trace.h"
+#include "compare/compare.h"
 #include "tolerance/coherence.h"
 #include "tolerance/update_tolerance.h"
 
@@ -68,6 +70,7 @@ struct ToleranceFile {
   double epsilon = 0;  // of the compute dtype: the size of the perturbation
   double margin = 0;
   std::vector<std::string> notes;  // for people: how the runs behaved
+  bool is_sealed = true;           // false: a file that nothing says was measured (files/tolerance_seal.h)
   std::string unmeasured;          // of tolerances that no runs were made for, a sentence that says so; empty: measured
   std::vector<ToleranceOverride> overrides;
   std::map<ToleranceKey, Tolerance> tensors;
@@ -128,6 +131,11 @@ void require_coherence(const ToleranceFile& file, const Alignment& reference);
 // what few samples say of few elements, and than what a gradient's sum over tokens can round, and it is no optimizer's
 // step: nothing estimates such a floor.
 void require_plausible_floors(const ToleranceFile& file, const StoredTensors& tensors);
+
+// Bounds `of_zero` by the largest norm that the reference's tensors of the name have: what rounding makes of zero is no
+// larger than what is no zero, whatever a file says. `differences` has one element for each of `pairs`.
+void bound_roundings_of_zero(std::span<const TensorPair> pairs, std::span<const Difference> differences,
+                             ToleranceFile& file);
 
 // Throws InputError for an override that matches every name, or that allows 1 or more and so any value.
 void require_modest_overrides(const ToleranceFile& file);

@@ -310,6 +310,12 @@ std::vector<std::string> collect_notes(const LoadedRuns& loaded, const std::vect
                                 told.because));
   }
   for (std::string& note : notes_of_declared_sums(loaded.annotations, candidate)) notes.push_back(std::move(note));
+  if (loaded.tolerance && !loaded.tolerance->is_sealed) {
+    notes.push_back(
+        fmt::format("{}: has no seal: nothing says that what it allows was measured (`ttrace "
+                    "estimate-tolerance` seals what it writes)",
+                    loaded.tolerance->path));
+  }
   if (loaded.tolerance) note_overrides(*loaded.tolerance, reference.alignment, notes);
   if (reference.trace->run_id == candidate.trace->run_id) {
     notes.push_back("reference and candidate are one and the same run (--allow-same-run)");
@@ -390,8 +396,11 @@ Measured measure(LoadedRuns& loaded, const CheckOptions& options, Team& team) {
   ProgressLine progress("comparing");
   measured.differences = compare(pairs, {options.threads, progress.callback(), options.checksums}, team);
   if (options.bits) measured.bits = compare_bits(pairs, measured.differences, options.threads);
+  const std::span<const Difference> of_matched = std::span(measured.differences).first(matched.size());
   if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
-    widen_by_values(matched, std::span(measured.differences).first(matched.size()), *loaded.tolerance);
+    widen_by_values(matched, of_matched, *loaded.tolerance);
+  } else if (loaded.tolerance) {
+    bound_roundings_of_zero(matched, of_matched, *loaded.tolerance);
   }
   return measured;
 }

@@ -120,14 +120,9 @@ std::string import_name(std::size_t i, std::string_view what) { return fmt::form
 
 std::vector<std::string> import_command(const Source& source, const std::string& format, const std::string& python,
                                         const fs::path& output) {
-  std::vector<std::string> command = {python.empty() ? "python3" : python,
-                                      "-m",
-                                      "ttrace_import",
-                                      format,
-                                      "--output",
-                                      output.string(),
-                                      "--library",
-                                      beside_program("lib/libttrace.so").string()};
+  std::vector<std::string> command = run_python_module(python.empty() ? "python3" : python, "ttrace_import");
+  command.insert(command.end(),
+                 {format, "--output", output.string(), "--library", beside_program("lib/libttrace.so").string()});
   if (!source.key.empty()) command.push_back("--key=" + source.key);
   command.insert(command.end(), {"--", source.path});
   return command;
@@ -154,7 +149,7 @@ std::vector<Trace> import_all(const std::vector<std::pair<Source, std::string>>&
     const std::size_t i = commands.size();
     commands.push_back({import_command(source, format, options.python, scratch.path() / import_name(i, "trace")),
                         scratch.path() / import_name(i, "log"),
-                        {python_path_with(beside_program("share/ttrace")), "PYTHONSAFEPATH=1"}});
+                        {python_path_with(beside_program("share/ttrace"))}});
   }
   std::vector<CommandResult> results(commands.size());
   SideBySideEvents events;

@@ -1,7 +1,7 @@
 """Runs the program as a user types it, in a directory of its own, on traces of a model small enough to see through."""
 
 import pytest
-from program import DIGEST, Program
+from program import DIGEST, SEAL, Program
 
 from models import changed, model, shards  # noqa: F401  for the tests
 from traces import record_run
@@ -42,10 +42,15 @@ tensors:
 """
 
 
+def sealed(tolerances):
+    """The file as one that was measured."""
+    return f"{tolerances}{SEAL}\n"
+
+
 @pytest.fixture
 def ttrace(tmp_path):
     (tmp_path / "a.yaml").write_text(ANNOTATIONS)
-    (tmp_path / "t.yaml").write_text(TOLERANCES)
+    (tmp_path / "t.yaml").write_text(sealed(TOLERANCES))
     return Program(tmp_path)
 
 

@@ -4,7 +4,7 @@ not let a tensor pass."""
 from xml.etree import ElementTree
 
 import pytest
-from conftest import CHECK, TOLERANCES, changed, model
+from conftest import CHECK, TOLERANCES, changed, model, sealed
 
 OVERRIDE = "overrides:\n  - {pattern: %s, allowed: %s, reason: %s}"
 
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_there_is_named(ttrace, reference, candidate):
 
 def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace, reference, candidate, tmp_path):
     (line,) = [line for line in TOLERANCES.splitlines(keepends=True) if line.startswith("    embedding:")]
-    (tmp_path / "t.yaml").write_text(TOLERANCES.replace(line, ""))
+    (tmp_path / "t.yaml").write_text(sealed(TOLERANCES.replace(line, "")))
     candidate(changed(model(), "embedding", (0, 0), 90))
     assert ttrace.reports(*CHECK, "-t", "t.yaml", "-v", code=1) == (
         "different: the tolerance file does not list a tensor that differs\n"
@@ -121,7 +121,7 @@ def test_a_difference_without_a_tolerance_is_untrusted_and_never_the_same(ttrace
 def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference, candidate, tmp_path):
     overrides = OVERRIDE % ("layers.*.mlp", "0.5", "a test")
     overrides += "\n  - {pattern: layers.*.mpl, allowed: 0.5, reason: a typo}"
-    (tmp_path / "t.yaml").write_text(TOLERANCES.replace("overrides: []", overrides))
+    (tmp_path / "t.yaml").write_text(sealed(TOLERANCES.replace("overrides: []", overrides)))
     candidate(changed(model(), "layers.0.mlp", (1, 2), 8))
     assert ttrace.reports(*CHECK, "-t", "t.yaml", code=0) == (
         "same\n"
@@ -132,3 +132,15 @@ def test_an_override_counts_and_one_that_fits_nothing_is_noted(ttrace, reference
         "proof: 3 of 4 floating-point tensors (output 1 of 2)\n"
         "4 compared: 4 pass, 0 fail, 0 untrusted; 0 missing\n"
     )
+
+
+def test_a_file_without_a_seal_is_named(ttrace, reference, candidate, tmp_path):
+    candidate()
+    (tmp_path / "t.yaml").write_text(TOLERANCES)
+    note = (
+        "note: t.yaml: has no seal: nothing says that what it allows was measured (`ttrace estimate-tolerance` seals "
+        "what it writes)\n"
+    )
+    assert note in ttrace.reports(*CHECK, "-t", "t.yaml", code=0)
+    (tmp_path / "t.yaml").write_text(sealed(TOLERANCES))
+    assert "seal" not in ttrace.reports(*CHECK, "-t", "t.yaml", code=0)

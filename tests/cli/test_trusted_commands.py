@@ -6,6 +6,7 @@ import pty
 import shlex
 import shutil
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -85,4 +86,19 @@ def test_the_line_that_check_proposes_runs_nothing_beside_ttrace(ttrace, pair, t
     (line,) = [line[6:] for line in stdout.splitlines() if line.startswith("next: ")]
     assert line.endswith(" -- /bin/sh -c 'true; touch PWNED'")
     subprocess.run(["sh", "-c", f"ttrace() {{ :; }}; {line}"], cwd=tmp_path, check=True)
+    assert was_run(tmp_path) == []
+
+
+def test_what_lies_in_the_directory_of_a_dump_is_not_imported(ttrace, tmp_path):
+    numpy.savez(tmp_path / "dump.npz", m=numpy.ones((3, 4), "float32"))
+    for module in ("argparse", "json", "numpy", "runpy", "torch", "ttrace_import", "ttrace_torch"):
+        (tmp_path / f"{module}.py").write_text("open('PWNED', 'w')")
+    python = tmp_path / "python"  # as Python before 3.11, which has no such variable
+    python.write_text(f'#!/bin/sh\nunset PYTHONSAFEPATH\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    words = ("--kind", "output", "--pattern", "*::{name}", "--python", "./python")
+    ttrace("import", "files", "dump.npz", "-o", "imported", *words, code=0)
+    other = tmp_path / "other.npz"
+    numpy.savez(other, m=numpy.ones((3, 4), "float32"))
+    ttrace("check", "--reference", "dump.npz", "--candidate", "other.npz", "--python", "./python", code=0)
     assert was_run(tmp_path) == []

@@ -136,6 +136,24 @@ TEST_SUITE("load") {
     CHECK_THROWS_WITH_AS(require_unchanged_files(), message.c_str(), InputError);
   }
 
+  TEST_CASE("a file that is written to is noticed where its time is set back, and where another took its name") {
+    const test::TemporaryDirectory directory;
+    const auto path = directory.path() / "file", other = directory.path() / "other";
+    for (const bool is_moved : {false, true}) {
+      std::ofstream(path) << "one";
+      const auto before = std::filesystem::last_write_time(path);
+      const auto file = map_file(path);
+      CHECK_NOTHROW(require_unchanged_files());
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the kernel's clock ticks
+      if (is_moved) std::filesystem::rename(path, other);
+      if (is_moved) std::ofstream(path) << "one";
+      const auto written = is_moved ? other : path;
+      std::fstream(written, std::ios::in | std::ios::out) << "two";
+      std::filesystem::last_write_time(written, before);
+      CHECK_THROWS_AS(require_unchanged_files(), InputError);
+    }
+  }
+
   TEST_CASE("what is no regular file is not mapped, and nothing waits for it") {
     const test::TemporaryDirectory directory;
     const auto pipe = directory.path() / "pipe", link = directory.path() / "link", file = directory.path() / "file";
