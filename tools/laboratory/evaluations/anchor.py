@@ -18,7 +18,7 @@ from pathlib import Path
 from freshness import commit, machine, sentence
 from sweeps import warm
 from sweeps.configurations import Configuration, Model
-from sweeps.runs import TTRACE, References, check, collect, collect_reference, run
+from sweeps.runs import TTRACE, References, RunError, check, collect, collect_reference, run
 
 from .corpus import CASES, Case
 from .markdown import number, table
@@ -90,8 +90,13 @@ def twin_row(case: Case, found: dict[str, dict]) -> list:
         *(one["verdict"] for one in found.values()),
         *(number(max(one["ratios"].values(), default=None)) for one in found.values()),
         *(one["untrusted"] for one in found.values()),
-        number(math.exp(statistics.median(logs)) if logs else None),
+        " / ".join(number(math.exp(log), 2) for log in deciles(logs)),
     ]
+
+
+def deciles(logs: list[float]) -> list[float]:
+    """The first, the fifth and the ninth."""
+    return statistics.quantiles(logs, n=10)[::4] if len(logs) > 1 else []
 
 
 def page(bugs: list[list], twins: list[list], left_out: list[str], seconds: float) -> str:
@@ -113,7 +118,7 @@ def page(bugs: list[list], twins: list[list], left_out: list[str], seconds: floa
         *table(["bug", *WAYS, *(f"failed, {way}" for way in WAYS), *(f"ratio, {way}" for way in WAYS)], bugs),
         "",
         "Correct twins: the verdict, the largest error over what is allowed, how many tensors prove nothing, and what "
-        "an anchor allows over what perturbed runs do, in the median of all tensors.",
+        "an anchor allows over what perturbed runs do: the lowest tenth of tensors, the median, the highest tenth.",
         "",
         *table(
             ["twin", *WAYS, *(f"largest, {way}" for way in WAYS), *(f"untrusted, {way}" for way in WAYS), "allowed"],
@@ -141,9 +146,13 @@ def main() -> None:
             if dtype == "fp8":  # of which tinygpt has no twin in fp32
                 continue
             case = next(case for case in cases if case.bug == bug)
-            bugs.append(bug_row(case, measure(case.configuration, tolerances, "--bug", bug)))
-            if case.twin.name not in twins:
-                twins[case.twin.name] = twin_row(case, measure(case.twin, tolerances))
+            try:
+                bugs.append(bug_row(case, measure(case.configuration, tolerances, "--bug", bug)))
+                if case.twin.name not in twins:
+                    twins[case.twin.name] = twin_row(case, measure(case.twin, tolerances))
+            except RunError as error:  # an anchor that does not fit is refused
+                left[bug] = f"{dtype}: {str(error).strip().splitlines()[-1]}"
+                continue
             del left[bug]
             left_out = [f"{name} ({dtype})" for name, dtype in left.items()]
             text = page(bugs, list(twins.values()), left_out, time.monotonic() - started)
