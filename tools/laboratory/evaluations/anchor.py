@@ -1,5 +1,5 @@
 """One run in fp32 as an anchor, beside perturbed runs: what each of them allows, finds and calls wrong, on the bugs of
-the corpus and their correct twins.
+the corpus, their correct twins, and mutants of a correct run.
 
 Each model has one reference in bf16 (or fp16), with tolerances by perturbed runs and a rerun, and by an anchor; each
 candidate is collected once and checked against both.
@@ -20,6 +20,8 @@ from sweeps import warm
 from sweeps.configurations import Configuration, Model
 from sweeps.runs import TTRACE, References, RunError, check, collect, collect_reference, run
 
+from . import mutants
+from .bench import Bench
 from .corpus import CASES, Case
 from .markdown import number, table
 
@@ -94,12 +96,37 @@ def twin_row(case: Case, found: dict[str, dict]) -> list:
     ]
 
 
+def mutant_rows(tolerances: Tolerances) -> list[list]:
+    """By way: how many mutants of a correct run there are, how many are judged as they should be, and which are not."""
+    bench, configuration = Bench(tolerances.directory, quick=False, case=""), mutants.BEDS[0]
+    reference, files = tolerances.of(configuration.model, configuration.dtype)
+    home = tolerances.directory / "mutants"
+    home.mkdir()
+    collect(configuration, home)
+    rows = []
+    for way, tolerance in files.items():
+        bed = mutants.Bed(mutants.Check(reference / "trace", home / "trace", home / "annotations.yaml", tolerance))
+        families = (mutants.values, mutants.on_both_sides, mutants.small_differences_between_copies, mutants.structure)
+        made = [mutant for family in (*families, mutants.steps) for mutant in family(bed)]
+        judged = mutants.judged(bench, way, bed, made)
+        wrong = [
+            f"{row['kind']}, {row['where']}: {row['verdict']}" for row in judged if row["verdict"] not in row["right"]
+        ]
+        rows.append([way, len(judged), len(judged) - len(wrong), "; ".join(wrong) or "-"])
+    return rows
+
+
 def deciles(logs: list[float]) -> list[float]:
     """The first, the fifth and the ninth."""
     return statistics.quantiles(logs, n=10)[::4] if len(logs) > 1 else []
 
 
-def page(bugs: list[list], twins: list[list], left_out: list[str], seconds: float) -> str:
+def mutant_lines(mutated: list[list]) -> list[str]:
+    lines = ["Mutants: a correct run of two steps, in bf16 on tp2 dp2, with one change each.", ""]
+    return [*lines, *table(["tolerances", "mutants", "judged as they should be", "not"], mutated), ""]
+
+
+def page(bugs: list[list], twins: list[list], mutated: list[list], left_out: list[str], seconds: float) -> str:
     alarms = [sum(row[1 + i] == "different" for row in twins) for i in range(2)]
     found = [sum(row[1 + i].startswith("different") for row in bugs) for i in range(2)]
     at = [sum(row[1 + i].endswith("at it") for row in bugs) for i in range(2)]
@@ -125,6 +152,7 @@ def page(bugs: list[list], twins: list[list], left_out: list[str], seconds: floa
             twins,
         ),
         "",
+        *(mutant_lines(mutated) if mutated else []),
         *(["Not measured: " + "; ".join(left_out) + ".", ""] if left_out else []),
     ]
     return "\n".join(lines)
@@ -155,11 +183,14 @@ def main() -> None:
                 continue
             del left[bug]
             left_out = [f"{name} ({dtype})" for name, dtype in left.items()]
-            text = page(bugs, list(twins.values()), left_out, time.monotonic() - started)
+            text = page(bugs, list(twins.values()), [], left_out, time.monotonic() - started)
             if not options.case:  # what was measured by then stays where the rest is stopped
                 PAGE.write_text(text)
-    if options.case:
-        print(text)
+        if options.case:
+            print(text)
+            return
+        mutated = mutant_rows(tolerances)
+    PAGE.write_text(page(bugs, list(twins.values()), mutated, left_out, time.monotonic() - started))
 
 
 if __name__ == "__main__":
