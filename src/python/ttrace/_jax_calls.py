@@ -9,6 +9,7 @@ arrive in the reverse order of their calls."""
 
 import contextlib
 import functools
+import importlib
 import inspect
 import itertools
 import sys
@@ -49,9 +50,8 @@ class Calls:
     """Observes while `installed()` lasts. `functions`: Python modules whose functions are observed, by their names."""
 
     def __init__(self, axis_names: Iterable[str], functions: Iterable[ModuleType], factors: Callable[..., Any] | None):
-        import jax
-
-        self._jax, self._axis_names, self._functions = jax, tuple(axis_names), tuple(functions)
+        self._jax: Any = importlib.import_module("jax")
+        self._axis_names, self._functions = tuple(axis_names), tuple(functions)
         self._factors = factors  # of a run that is perturbed
         self._sites = itertools.count()
         self._names: dict[int, str] = {}  # of the modules inside the outermost one that is called, by id
@@ -133,9 +133,7 @@ class Calls:
         if kind not in ("output", "scalar"):
             return self.hand_out(site, value)
 
-        @jax.custom_vjp
-        def observed(value: Any) -> Any:
-            return self.hand_out(site, value)
+        observed = jax.custom_vjp(lambda value: self.hand_out(site, value))
 
         def backward(_: None, gradient: Any) -> tuple[Any]:
             if kind == "scalar":
@@ -270,7 +268,8 @@ class Calls:
             finally:
                 self._is_inside_checkpoint = before
 
-        return checkpoint(observed, **options)
+        checkpointed: Callable[..., Any] = checkpoint(observed, **options)
+        return checkpointed
 
     def _reducing(self, name: str, reduce: Callable[..., Any], value: Any, axis_name: Any, **options: Any) -> Any:
         reduced = self._by_id(value).keys() & self._gradients.keys()
@@ -286,7 +285,7 @@ class Calls:
         calls = self
 
         def update(transformation: Any) -> Callable[..., Any]:
-            plain = transformation[1]
+            plain: Callable[..., Any] = transformation[1]
             if calls._is_inside_step:
                 return plain
 
@@ -339,7 +338,7 @@ def arranged(arrived: list[tuple[Site, Any]]) -> list[Arrival]:
     for number in _replaced(sites):
         del sites[number]
     losses = [number for number in sorted(sites) if sites[number].kind == "scalar"]
-    found = []
+    found: list[tuple[Site, tuple[int, ...], int | None, int, Any]] = []
     for order, number, i, count in _in_order(sorted(sites), values):
         site = sites[number]
         if site.kind in _STEP_KINDS:
@@ -426,7 +425,7 @@ def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> 
     setattr(owner, name, value)
 
 
-def _with_subclasses(of: type) -> Iterator[type]:
+def _with_subclasses(of: type[Any]) -> Iterator[type[Any]]:
     for one in of.__subclasses__():
         yield one
         yield from _with_subclasses(one)

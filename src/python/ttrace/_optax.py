@@ -2,6 +2,7 @@
 are made of (`optax.adamw(1e-3)` is scale_by_adam, add_decayed_weights and scale, in a chain). A chain that none of the
 rules fits has its parts for a name."""
 
+import importlib
 import inspect
 from typing import Any, NamedTuple
 
@@ -44,8 +45,7 @@ def name_of(path: Any) -> str:
 
 def describe(update: Any, gradients: Any, state: Any, params: Any) -> Step:
     """The step that `update` takes with traced `gradients`, `state` and `params`."""
-    import jax
-
+    jax = importlib.import_module("jax")
     parts = list(_parts(update, state, None, gradients))
     names = tuple(name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(gradients))
     unknown = Step("optax." + "+".join(part.name for part in parts), {}, frozenset(), {}, {}, names)
@@ -129,6 +129,4 @@ def _rule(parts: list[_Part]) -> Any:
 
 
 def _global_norm(tree: Any) -> Any:
-    import optax
-
-    return optax.global_norm(tree)
+    return importlib.import_module("optax").global_norm(tree)

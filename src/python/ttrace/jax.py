@@ -191,8 +191,8 @@ class CallRecorder(MeshRecorder):
         for site, place, value in arrived:
             by_place.setdefault(place, []).append((site, value))
         for place, of_device in by_place.items():
-            recorder = self if place is None else self._recorders[self._mesh.devices[place]]
-            _record(recorder, _jax_calls.arranged(of_device), number, has_state=not self._has_stepped)
+            of_place: Any = self if place is None else self._recorders[self._mesh.devices[place]]
+            _record(of_place, _jax_calls.arranged(of_device), number, has_state=not self._has_stepped)
         self._has_stepped = bool(arrived)
 
 
