@@ -104,7 +104,7 @@ void collect_missing(EstimateArguments& arguments) {
   if (arguments.runs.empty()) arguments.runs = fs::path(arguments.output).replace_extension(".runs");
   if (options.reference.empty()) options.reference = (arguments.runs / "reference").string();
   const Recording recording = recording_for(arguments);
-  const bool are_given = !options.perturbed.empty();
+  const bool are_given = !options.perturbed.empty() || !options.anchor.empty();
   std::vector<CollectOptions> missing;
   if (!fs::exists(options.reference)) {
     missing.push_back(run_of(arguments, options.reference, recording, std::nullopt));
@@ -133,6 +133,7 @@ void collect_missing(EstimateArguments& arguments) {
 
 void require_runs(const EstimateToleranceOptions& options) {
   if (options.reference.empty()) throw InputError("no --reference; expected one, or a command after -- to collect it");
+  if (!options.anchor.empty()) return;
   if (options.perturbed.size() < kLeastPerturbedRuns) {
     throw InputError(
         fmt::format("{} perturbed runs; expected {} or more after --perturbed, or a command after -- to "
@@ -206,6 +207,13 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   add_annotation_options(*estimate, options.annotations)
       ->description("How the program places its tensors (YAML); for a reference on several ranks, or with experts");
   estimate->add_option("--perturbed", options.perturbed, "Traces of perturbed runs, three or more")->type_name("TRACE");
+  estimate
+      ->add_option(
+          "--anchor", options.anchor,
+          "Trace of one run in a wider dtype, such as fp32 for a reference in bf16, in place of perturbed runs: "
+          "how far it is from the reference is what each tensor rounds")
+      ->type_name("TRACE")
+      ->excludes("--perturbed");
   estimate->add_option("--rerun", options.rerun, "Trace of an unperturbed rerun: the run's own noise")
       ->type_name("TRACE");
   add_option(*estimate,
@@ -216,6 +224,7 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
                       "so [input]",
               .choices = choices::estimators},
              arguments->estimator);
+  estimate->get_option("--anchor")->excludes("--estimator");
   estimate->add_option("--margin", options.margin, "allowed = margin * max(estimate, floor)")
       ->type_name("FACTOR")
       ->capture_default_str()
@@ -223,7 +232,8 @@ void add_estimate_tolerance(CLI::App& app, Run& run_command) {
   estimate
       ->add_flag("--seal", arguments->seal,
                  "Seal the OUTPUT that is there, after an edit, with the key in TTRACE_SEAL_KEY; measure nothing")
-      ->excludes(estimate->get_option("--perturbed"), estimate->get_option("--rerun"));
+      ->excludes(estimate->get_option("--perturbed"), estimate->get_option("--anchor"),
+                 estimate->get_option("--rerun"));
   add_collecting_options(*estimate, *arguments);
   estimate->footer(R"(Examples:
   ttrace estimate-tolerance -o tolerance.yaml --reference reference -- \

@@ -23,9 +23,9 @@ using Tallies = std::vector<UpdateTally>;
 template <class Message, class Rule>
 void transfer_rule(Message& message, Rule& rule) {
   auto& [family, lr, weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad, bias_correction,
-         correction_rounding, momentum, dampening, nesterov] = rule;
+         correction_rounding, momentum, dampening, nesterov, rounds_as_torch] = rule;
   message(family, lr, weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad, bias_correction,
-          correction_rounding, momentum, dampening, nesterov);
+          correction_rounding, momentum, dampening, nesterov, rounds_as_torch);
 }
 
 template <class Message, class Step>

@@ -47,6 +47,10 @@ void require_made_of(double value, double expected, const char* key, const char*
 }
 
 void read_perturbed(const std::string& where, Fields& header, ToleranceFile& file) {
+  if (const auto anchor = header.take_if("anchor")) {
+    file.perturbed_runs.emplace_back(anchor->word());
+    return;
+  }
   for (const YamlNode& node : header.take_list("perturbed")) {
     Fields run(where, node, node.line(), "a perturbed run");
     file.perturbed_runs.push_back(run.take_word("run"));

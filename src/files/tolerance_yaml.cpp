@@ -19,14 +19,15 @@ std::string header_yaml(const ToleranceFile& file) {
       "# estimate is the largest of `samples` (the perturbed runs) and `rerun`. What `scale`, `row` and `element`\n"
       "# may be comes from the samples of all tensors of a kind whose names differ in numbers. To allow something\n"
       "# else, add an override: {{pattern: mlp.router, kind: output, allowed: 0.2, reason: ...}}\n"
-      "ttrace_tolerance: {}\nreference: {}\ndigest: \"{}\"\nperturbed:\n",
+      "ttrace_tolerance: {}\nreference: {}\ndigest: \"{}\"\n",
       kToleranceVersion, yaml_word(file.reference_run), file.reference_digest);
-  for (std::size_t i = 0; i < file.perturbed_runs.size(); ++i) {
+  text += is_by_anchor(file) ? fmt::format("anchor: {}\n", yaml_word(file.perturbed_runs[0])) : "perturbed:\n";
+  for (std::size_t i = 0; i < file.seeds.size(); ++i) {
     text += fmt::format("  - {{run: {}, seed: {}}}\n", yaml_word(file.perturbed_runs[i]), file.seeds[i]);
   }
-  text += fmt::format("rerun: {}\nestimator: {}\ncompute_dtype: {}\nepsilon: {}\nmargin: {}\n",
-                      file.rerun ? yaml_word(*file.rerun) : "null", name_of(file.estimator), file.compute_dtype,
-                      file.epsilon, file.margin);
+  text += fmt::format("rerun: {}\n", file.rerun ? yaml_word(*file.rerun) : "null");
+  if (!is_by_anchor(file)) text += fmt::format("estimator: {}\n", name_of(file.estimator));
+  text += fmt::format("compute_dtype: {}\nepsilon: {}\nmargin: {}\n", file.compute_dtype, file.epsilon, file.margin);
   text += file.notes.empty() ? "notes: []\n" : "notes:\n";
   for (const std::string& note : file.notes) text += fmt::format("  - {}\n", yaml_word(note));
   text += file.overrides.empty() ? "overrides: []\n" : "overrides:\n";

@@ -46,7 +46,7 @@ class OptionWords {
 
 void compare_rules(const UpdateRule& candidate, const UpdateRule& reference, OptionWords& words) {
   words.number("learning rate", candidate.lr, reference.lr);
-  if (candidate.family == UpdateFamily::kAdam) {
+  if (candidate.family != UpdateFamily::kSgd) {
     words.number("beta1", candidate.beta1, reference.beta1);
     words.number("beta2", candidate.beta2, reference.beta2);
     words.number("eps", candidate.eps, reference.eps);

@@ -96,7 +96,14 @@ class BlockReplay {
     read(update.gradient, block_.gradient);
     for (std::int64_t i = 0; shift != 0 && i < count_; ++i) block_.gradient[at(i)] += shift;
     if (moves != nullptr) add_moves(update, *moves);
-    update.rule.family == UpdateFamily::kAdam ? step_adam(update) : step_sgd(update);
+    switch (update.rule.family) {
+      case UpdateFamily::kAdam:
+        return step_adam(update);
+      case UpdateFamily::kSgd:
+        return step_sgd(update);
+      case UpdateFamily::kLion:
+        return step_lion(update);
+    }
   }
 
   void read(const StepOperand& operand, Numbers& out) const {
@@ -217,6 +224,31 @@ class BlockReplay {
       block_.expected[i] = expected;
       block_.bound[i] = of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
                         rounding * rule.lr * size + 4 * doubt * magnitude * rule.lr * l2 + rule.lr * 0x1p-126;
+    }
+  }
+
+  void step_lion(const RankUpdate& update) {
+    const UpdateRule& rule = update.rule;
+    const double factor = (rule.maximize ? -1 : 1) * update.clip_factor;
+    const double l2 = rule.decoupled ? 0 : rule.weight_decay, decay = rule.decoupled ? rule.lr * rule.weight_decay : 0;
+    const double rounding = rounding_of(update), doubt = doubt_of_value(update), units = units_of(rule);
+    const Rounding of_value(update.updated);
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double value = carried_.value[i], magnitude = std::abs(value);
+      const double given = factor * block_.gradient[i];
+      const double g = given + l2 * value, g_size = std::abs(given) + l2 * magnitude * (1 + doubt);
+      const double signed_by = rule.beta1 * carried_.first[i] + (1 - rule.beta1) * g;
+      const double size = rule.beta1 * carried_.size[i] + (1 - rule.beta1) * g_size;
+      const bool is_open = std::abs(signed_by) <= rounding * size && size > 0;
+      carried_.first[i] = rule.beta2 * carried_.first[i] + (1 - rule.beta2) * g;
+      carried_.size[i] = rule.beta2 * carried_.size[i] + (1 - rule.beta2) * g_size;
+      const double direction = signed_by > 0 ? 1 : signed_by < 0 ? -1 : 0;
+      block_.direction[i] = direction;
+      block_.expected[i] = -rule.lr * direction - decay * value;
+      block_.bound[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
+                        rounding * std::abs(block_.expected[i]) + doubt * magnitude * decay +
+                        (is_open ? 2 * rule.lr : 0);
     }
   }
 
@@ -384,7 +416,7 @@ bool is_carried_on(const ParameterSeries& series, std::size_t iteration) {
 
 bool is_to_the_bit(const RankUpdate& update) {
   const bool has_state_before = !update.rule.has_state() || update.rolled == 1;
-  return is_half(update.updated) && update.reason.empty() && !update.skipped &&
+  return is_half(update.updated) && update.rule.rounds_as_torch && update.reason.empty() && !update.skipped &&
          update.source == BeforeStep::kRecorded && has_state_before;
 }
 

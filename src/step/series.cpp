@@ -153,8 +153,8 @@ class Planner {
     }
     if (count_is_missing(recorded, update)) return std::string(kNoCount);
     update.count = recorded.step->step.value_or(1);
-    const bool is_adam = update.rule.family == UpdateFamily::kAdam;
-    const bool goes_on = follows && rolled_ >= 0 && (!is_adam || update.count == last_count_ + 1);
+    const bool is_counted = update.rule.family != UpdateFamily::kSgd;
+    const bool goes_on = follows && rolled_ >= 0 && (!is_counted || update.count == last_count_ + 1);
     // PyTorch's SGD counts no steps; a buffer that was not recorded where recording began was not there yet.
     const bool first = recorded.step->step ? update.count == 1 : rolled_ == kNoneYet;
     update.rolled = goes_on && !loaded ? rolled_ + 1 : 1;
@@ -165,12 +165,13 @@ class Planner {
   static constexpr std::string_view kNoCount = "the count of its optimizer's steps was not recorded";
 
   static bool count_is_missing(const RecordedUpdate& recorded, const RankUpdate& update) {
-    return update.rule.family == UpdateFamily::kAdam && !recorded.step->step;
+    return update.rule.family != UpdateFamily::kSgd && !recorded.step->step;
   }
 
   bool find_recorded_state(const RecordedUpdate& recorded, const Entry& delta, RankUpdate& update) const {
     std::vector<Kind> kinds = {Kind::kMomentumBuffer};
     if (update.rule.family == UpdateFamily::kAdam) kinds = {Kind::kExpAvg, Kind::kExpAvgSq};
+    if (update.rule.family == UpdateFamily::kLion) kinds = {Kind::kExpAvg};
     if (update.rule.family == UpdateFamily::kAdam && update.rule.amsgrad) kinds.push_back(Kind::kMaxExpAvgSq);
     bool all = true;
     for (std::size_t i = 0; i < kinds.size(); ++i) {

@@ -9,6 +9,8 @@
 //          m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  M = b1 M + (1 - b1) |g|    (amsgrad: the largest v)
 //          update = -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)  (- lr weight_decay p, where it is decoupled)
 //   SGD    m = momentum m + (1 - dampening) g, update = -lr m or, with Nesterov's, -lr (g + momentum m)
+//   Lion   update = -lr sign(b1 m + (1 - b1) g)  (- lr weight_decay p),  then  m = b2 m + (1 - b2) g; where the sign's
+//          number is within its own rounding of zero, either sign is right
 //
 //   bound  half a unit of p in its last place, for what adding it to p rounds (three halves with decoupled weight
 //          decay: 1 - lr weight_decay is rounded, and its product with p)

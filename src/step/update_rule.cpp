@@ -22,13 +22,17 @@ struct KnownClass {
   bool betas_are_floats;
 };
 
-// Classes whose source says that they follow one of the two rules.
+// Classes whose source says that they follow one of the rules. Of optax, whose optimizers are chains, these are names
+// for a rule (src/python/ttrace/_optax.py).
 constexpr std::array kKnownClasses = {
     KnownClass{"torch.optim.adam.Adam", UpdateFamily::kAdam, Decay::kByOption, false},
     KnownClass{"torch.optim.adamw.AdamW", UpdateFamily::kAdam, Decay::kDecoupled, false},
     KnownClass{"torch.optim.sgd.SGD", UpdateFamily::kSgd, Decay::kByOption, false},
     KnownClass{"deepspeed.ops.adam.cpu_adam.DeepSpeedCPUAdam", UpdateFamily::kAdam, Decay::kOpen, true},
     KnownClass{"deepspeed.ops.adam.fused_adam.FusedAdam", UpdateFamily::kAdam, Decay::kOpen, true},
+    KnownClass{"optax.adam", UpdateFamily::kAdam, Decay::kByOption, true},
+    KnownClass{"optax.lion", UpdateFamily::kLion, Decay::kByOption, true},
+    KnownClass{"optax.sgd", UpdateFamily::kSgd, Decay::kByOption, false},
 };
 
 // Looks up the options that the rule needs; remembers the first that is not there.
@@ -67,6 +71,7 @@ RuleOrReason rule_of(const OptimizerStep& step) {
   rule.family = known->family;
   rule.lr = options.required("lr");
   rule.weight_decay = options.optional("weight_decay", 0);
+  rule.rounds_as_torch = !step.optimizer.starts_with("optax.");
   rule.maximize = options.optional("maximize", 0) != 0;
   if (known->family == UpdateFamily::kSgd) {
     rule.momentum = options.optional("momentum", 0);
@@ -75,9 +80,11 @@ RuleOrReason rule_of(const OptimizerStep& step) {
   } else {
     rule.beta1 = options.required("beta1");
     rule.beta2 = options.required("beta2");
-    rule.eps = options.required("eps");
-    rule.amsgrad = options.optional("amsgrad", 0) != 0;
-    rule.bias_correction = options.optional("bias_correction", 1) != 0;
+    if (known->family == UpdateFamily::kAdam) {
+      rule.eps = options.required("eps");
+      rule.amsgrad = options.optional("amsgrad", 0) != 0;
+      rule.bias_correction = options.optional("bias_correction", 1) != 0;
+    }
     rule.decoupled = known->decay == Decay::kDecoupled || options.optional("decoupled_weight_decay", 0) != 0;
     if (known->betas_are_floats) {
       rule.beta1 = static_cast<float>(rule.beta1);

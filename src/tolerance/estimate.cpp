@@ -44,6 +44,12 @@
 // two is perturbed. Such a response has no relative size, and says nothing of the name's other micro-batches: it is
 // kept apart, by its norm (`of_zero`), which says how large a rounding of zero is.
 //
+// An anchor is one run of the same program in a wider dtype (fp32 where the reference computes in bf16). How far it is
+// from the reference is the reference's own rounding, systematic rounding with it, in place of a response to a
+// perturbation; a candidate rounds as much, otherwise. It is one sample of each tensor where perturbed runs are three,
+// and what it says of a sum that happens to round well is too little (tools/laboratory/evaluations/anchor.py measures
+// both). All else is as above, with that one run.
+//
 // What this cannot do: a quantity whose exact value is zero (the gradient of a key's bias) is noise on
 // both sides, its response is of the order of 1, and it is reported as untrusted rather than passed.
 #include "tolerance/estimate.h"
@@ -102,7 +108,14 @@ std::map<ToleranceKey, Responses> responses_of(std::span<const RunDifferences> r
   return result;
 }
 
-void require_effective_runs(std::span<const RunDifferences> perturbed) {
+void require_effective_runs(std::span<const RunDifferences> perturbed, bool by_anchor) {
+  if (by_anchor && !differs(perturbed[0])) {
+    throw InputError(
+        fmt::format("{}: every floating-point tensor equals the reference's; expected a run that computes in a wider "
+                    "dtype",
+                    perturbed[0].what));
+  }
+  if (by_anchor) return;
   if (perturbed.size() < kLeastPerturbedRuns) {
     throw InputError(
         fmt::format("{} perturbed runs; expected {} or more, since the largest of fewer responses is a matter of luck",
@@ -247,7 +260,7 @@ namespace {
 
 ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                              const EstimateOptions& options, OwnRoundings own_sums) {
-  require_effective_runs(perturbed);
+  require_effective_runs(perturbed, options.by_anchor);
   require_one_family(perturbed, rerun, options);
   own_sums.merge(measure_own_norms(perturbed[0].pairs, perturbed[0].differences));
   ToleranceFile file;

@@ -26,6 +26,7 @@ struct EstimateOptions {
   double margin = kDefaultMargin;
   Dtype compute_dtype = Dtype::kFloat32;
   Estimator estimator = kDefaultEstimator;  // what the runs perturbed
+  bool by_anchor = false;  // there is one run, and it is not perturbed: the same program in a wider dtype
 };
 
 // Tells how far a sum that the reference recorded is from the exact one: rel_err, |scale| and element of Difference.
@@ -50,6 +51,11 @@ OwnRoundings measure_own_norms(std::span<const TensorPair> pairs, std::span<cons
 // noise. `own_sums` is of measure_own_sums.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options, OwnRoundings own_sums = {});
+
+// Fills the run ids of `file` where one run in a wider dtype stands for the perturbed ones; `rerun` may be null. Throws
+// InputError where the anchor is perturbed, no wider than the reference, or was given other values, and as
+// identify_runs.
+void identify_anchor(const Trace& reference, const Trace& anchor, const Trace* rerun, ToleranceFile& file);
 
 // True where a floating-point tensor of the run is not the reference's to the last bit.
 bool differs(const RunDifferences& run);

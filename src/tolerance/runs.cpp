@@ -41,6 +41,14 @@ void require_same_dtype(const Trace& reference, const Trace& trace) {
                                trace.compute_dtype, reference.compute_dtype, reference.directory.string()));
 }
 
+void identify_rerun(const Trace& reference, const Trace& rerun, DistinctRuns& runs, ToleranceFile& file) {
+  runs.add(rerun);
+  require_unperturbed(rerun, "rerun");
+  require_same_dtype(reference, rerun);
+  require_same_values(reference, rerun);
+  file.rerun = rerun.run_id;
+}
+
 }  // namespace
 
 void identify_runs(const Trace& reference, std::span<const Trace> perturbed, const Trace* rerun, ToleranceFile& file) {
@@ -70,12 +78,25 @@ void identify_runs(const Trace& reference, std::span<const Trace> perturbed, con
     file.perturbed_runs.push_back(trace.run_id);
     file.seeds.push_back(seed);
   }
-  if (rerun == nullptr) return;
-  runs.add(*rerun);
-  require_unperturbed(*rerun, "rerun");
-  require_same_dtype(reference, *rerun);
-  require_same_values(reference, *rerun);
-  file.rerun = rerun->run_id;
+  if (rerun != nullptr) identify_rerun(reference, *rerun, runs, file);
+}
+
+void identify_anchor(const Trace& reference, const Trace& anchor, const Trace* rerun, ToleranceFile& file) {
+  DistinctRuns runs;
+  runs.add(reference);
+  require_unperturbed(reference, "reference");
+  runs.add(anchor);
+  require_unperturbed(anchor, "anchor");
+  const auto dtype = dtype_from_name(reference.compute_dtype), of_anchor = dtype_from_name(anchor.compute_dtype);
+  if (!dtype || !of_anchor || !is_floating(*of_anchor) || epsilon_of(*of_anchor) >= epsilon_of(*dtype)) {
+    throw InputError(fmt::format("{}: computes in '{}'; expected a wider dtype than '{}', that of the reference {}",
+                                 anchor.directory.string(), anchor.compute_dtype, reference.compute_dtype,
+                                 reference.directory.string()));
+  }
+  require_same_values(reference, anchor);
+  file.reference_run = reference.run_id;
+  file.perturbed_runs = {anchor.run_id};
+  if (rerun != nullptr) identify_rerun(reference, *rerun, runs, file);
 }
 
 }  // namespace ttrace

@@ -78,6 +78,9 @@ struct ToleranceFile {
   UpdateTolerances updates;
 };
 
+// True where one run in a wider dtype stands for the perturbed runs: it has no seed.
+inline bool is_by_anchor(const ToleranceFile& file) { return file.perturbed_runs.size() == 1 && file.seeds.empty(); }
+
 // The verdict on a correct run is made to be a false alarm, by chance, once in a thousand runs or less: a run of 50,000
 // tests (10,000 to 15,000 tensors, of up to four statistics each, and a hundred groups of them) at kTestLevel has one
 // with probability 5e-4, and 50 tensors of few elements, which are held to kFewLevel, with 5e-4 more. What is no chance

@@ -104,19 +104,22 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   Team& team = options.team == nullptr ? alone : *options.team;
   Trace reference = read_trace(options.reference, team);
   std::vector<Trace> others;
-  for (const fs::path& directory : options.perturbed) others.push_back(read_trace(directory, team));
-  if (!options.rerun.empty()) others.push_back(read_trace(options.rerun, team));
-  const std::span<const Trace> perturbed(others.data(), options.perturbed.size());
-  const bool has_rerun = !options.rerun.empty();
+  const bool by_anchor = !options.anchor.empty(), has_rerun = !options.rerun.empty();
+  const std::vector<fs::path> measured = by_anchor ? std::vector<fs::path>{options.anchor} : options.perturbed;
+  for (const fs::path& directory : measured) others.push_back(read_trace(directory, team));
+  if (has_rerun) others.push_back(read_trace(options.rerun, team));
+  const std::span<const Trace> perturbed(others.data(), measured.size());
+  const Trace* const rerun = has_rerun ? &others.back() : nullptr;
   // The runs are identified before anything is compared, because that costs nothing.
   ToleranceFile identity;
-  identify_runs(reference, perturbed, has_rerun ? &others.back() : nullptr, identity);
+  by_anchor ? identify_anchor(reference, others[0], rerun, identity)
+            : identify_runs(reference, perturbed, rerun, identity);
   if (options.estimator && options.estimator != identity.estimator) {
     throw InputError(fmt::format("--estimator {}: {} was perturbed at the {}; expected runs of that estimator",
                                  name_of(*options.estimator), perturbed[0].directory.string(),
                                  name_of(identity.estimator)));
   }
-  const EstimateOptions estimate_options{options.margin, compute_dtype_of(reference), identity.estimator};
+  const EstimateOptions estimate_options{options.margin, compute_dtype_of(reference), identity.estimator, by_anchor};
 
   const Annotations annotations = load_annotations(options.annotations, reference);
   AlignedRuns runs;
@@ -124,12 +127,12 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   const ModelLayout layout = layout_of(runs.reference.alignment);
   for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));
   for (std::size_t i = 0; i < runs.others.size(); ++i) {
-    const std::string_view role = i < options.perturbed.size() ? "perturbed run" : "rerun";
+    const std::string_view role = i >= measured.size() ? "rerun" : by_anchor ? "anchor" : "perturbed run";
     runs.differences.push_back(measure_run(runs, runs.reference, runs.others[i], role, annotations, team));
   }
-  if (has_rerun) require_same_program(runs, options.perturbed.size(), estimate_options, annotations, team);
+  if (has_rerun && !by_anchor) require_same_program(runs, measured.size(), estimate_options, annotations, team);
   ToleranceFile file =
-      estimate({runs.differences.data(), options.perturbed.size()}, has_rerun ? &runs.differences.back() : nullptr,
+      estimate({runs.differences.data(), measured.size()}, has_rerun ? &runs.differences.back() : nullptr,
                estimate_options, measure_own_sums(runs.reference.alignment));
   file.updates = measure_update_tolerances(runs.reference, runs.differences, 0);
   file.reference_run = identity.reference_run;
@@ -147,8 +150,10 @@ void write_tolerances(const ToleranceFile& file, const fs::path& output) {
 std::string summary_of(const ToleranceFile& file, const std::string& output) {
   const auto noise = std::count_if(file.tensors.begin(), file.tensors.end(),
                                    [](const auto& item) { return item.second.allowed >= 1; });
-  std::string text = fmt::format("{}: {} tolerances from {} perturbed runs{}, margin {}\n", output, file.tensors.size(),
-                                 file.perturbed_runs.size(), file.rerun ? " and a rerun" : "", file.margin);
+  const std::string runs =
+      is_by_anchor(file) ? "an anchor" : fmt::format("{} perturbed runs", file.perturbed_runs.size());
+  std::string text = fmt::format("{}: {} tolerances from {}{}, margin {}\n", output, file.tensors.size(), runs,
+                                 file.rerun ? " and a rerun" : "", file.margin);
   if (noise > 0) {
     text += fmt::format("note: {} of them are 1 or more: pure noise, which a check reports as untrusted\n", noise);
   }

@@ -15,7 +15,8 @@ namespace ttrace {
 struct EstimateToleranceOptions {
   std::string reference;  // directory of a trace
   std::vector<std::filesystem::path> perturbed;
-  std::filesystem::path rerun;  // may stay empty
+  std::filesystem::path anchor;  // of one run in a wider dtype, in place of the perturbed ones; may stay empty
+  std::filesystem::path rerun;   // may stay empty
   AnnotationSource annotations;
   std::optional<Estimator> estimator;  // none: that of the runs that are given, or the default
   double margin = kDefaultMargin;

@@ -27,3 +27,14 @@ def test_indexes_of_many_ranks_are_read_and_aligned(tmp_path, name, arguments, s
     assert benchmark.run(options) == 0
     rows = json.loads(options.json.read_text())
     assert [(row["threads"], row["shards"]) for row in rows] == [(1, shards), (2, shards)]
+
+
+def test_checkpoints_of_two_formats_are_compared(tmp_path):
+    benchmark = importlib.import_module("checkpoints")
+    parser = argparse.ArgumentParser()
+    benchmark.add_options(parser)
+    options = parser.parse_args(["--gib", "0.0625", "--dir", str(tmp_path), "--python", sys.executable])
+    options.build, options.json = Path(os.environ["TTRACE_BUILD"]), tmp_path / "measured.json"
+    assert benchmark.run(options) == 0
+    figures = json.loads(options.json.read_text())
+    assert figures["bytes"] > 2 * 64 << 20 and min(figures["ttrace_gbps"], figures["numpy_gbps"]) > 0

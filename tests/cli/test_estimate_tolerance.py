@@ -4,7 +4,7 @@ import json
 
 import numpy
 import pytest
-from conftest import CHECK, changed, model
+from conftest import CHECK, changed, model, shards
 
 from traces import bfloat16, record_run
 
@@ -47,6 +47,59 @@ def test_an_estimate_fits_the_check(ttrace, runs, candidate):
     candidate()
     assert ttrace.reports(*CHECK, "-t", "out.yaml", code=0).startswith("same\n")
     assert ttrace.reports(*CHECK[:-2], "-t", "out.yaml", code=0).startswith("same\n")  # the shapes say enough
+
+
+ANCHORED = ("estimate-tolerance", "-o", "out.yaml", "--reference", "narrow", "--anchor")
+
+
+@pytest.fixture
+def narrow(runs, tmp_path):
+    """A reference in bfloat16, and an anchor for it."""
+    runs("narrow", [bfloat16(tensor) for tensor in model()], compute_dtype="bfloat16")
+    runs("anchor", perturbed(1))
+
+
+def check_narrow(tensors, tmp_path):
+    rounded = [bfloat16(tensor) for tensor in tensors]
+    record_run(tmp_path / "candidate", shards(rounded), axes="tp=2", compute_dtype="bfloat16")
+    return ("check", "--reference", "narrow", "--candidate", "candidate", "-a", "a.yaml", "-t", "out.yaml")
+
+
+def test_one_run_in_a_wider_dtype_stands_for_the_perturbed_ones(ttrace, narrow, tmp_path):
+    assert ttrace.reports(*ANCHORED, "anchor", code=0).startswith("out.yaml: 4 tolerances from an anchor, margin 3\n")
+    assert "\nanchor: anchor\n" in (tmp_path / "out.yaml").read_text()
+    assert ttrace.reports(*check_narrow(model(), tmp_path), code=0).startswith("same\n")
+
+
+def test_a_candidate_that_is_further_off_than_an_anchor_allows_is_different(ttrace, narrow, tmp_path):
+    ttrace.reports(*ANCHORED, "anchor", code=0)
+    wrong = check_narrow(changed(model(), "layers.0.mlp", (0, 0), 1.5), tmp_path)
+    assert ttrace.reports(*wrong, code=1).startswith("different\nfirst wrong tensor: layers.0.mlp output")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--reference", "reference", "--anchor", "again"],
+            "again: computes in 'float32'; expected a wider dtype than 'float32', that of the reference reference",
+        ),
+        (
+            ["--reference", "narrow", "--anchor", "p1"],
+            "p1: perturbed with seed 1; expected an unperturbed run as the anchor",
+        ),
+        (
+            ["--reference", "narrow", "--anchor", "narrow"],
+            "narrow: holds the same run as narrow (narrow); expected each run once",
+        ),
+        (
+            ["--reference", "narrow", "--anchor", "anchor", "--rerun", "again"],
+            "again: computes in 'float32'; expected 'bfloat16', as the reference narrow",
+        ),
+    ],
+)
+def test_an_anchor_that_does_not_fit_is_refused(ttrace, narrow, words, message):
+    assert ttrace.refuses("estimate-tolerance", "-o", "out.yaml", *words) == message
 
 
 # what to make, the perturbed runs, the rerun, the error line

@@ -102,6 +102,12 @@ EVIDENCE = [
         (*_VERDICT, *_RUNS, "tools/laboratory/evaluations/drawn.py"),
     ),
     Evidence(
+        "anchor",
+        "tools/laboratory/evaluations/ANCHOR.md",
+        "tools/laboratory/anchor",
+        (*_VERDICT, *_RUNS, "tools/laboratory/evaluations/anchor.py"),
+    ),
+    Evidence(
         "right-products",
         "tools/laboratory/evaluations/RIGHT_PRODUCTS.md",
         "tools/laboratory/right-products",

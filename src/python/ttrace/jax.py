@@ -4,16 +4,17 @@
     with ttrace.jax.MeshRecorder(mesh, compute_dtype="float32") as recorder:      # below `ttrace collect`
         recorder.record("layers.0.mlp", array)                                    # a NamedSharding of that mesh
 
-What a jitted function computes inside is no array that one could record: `Taps` hands it out. Nothing of JAX is
-imported here; the arrays that are given bring it along."""
+What a jitted function computes inside is no array that one could record. `CallRecorder` takes hold of it, with no line
+in the model; `Taps` hands out what one names oneself. JAX is imported where it is called, and not with this module."""
 
 import collections
 import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
-from types import TracebackType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType, TracebackType
 from typing import Any
 
+from . import _jax_calls
 from ._core import InputError
 from .recorder import Kind, Placement, Recorder, is_collected
 
@@ -68,13 +69,20 @@ class MeshRecorder:
         return all(recorder.records(iteration) for recorder in self._recorders.values())
 
     def record(
-        self, name: str, array: Any, *, kind: Kind = "output", iteration: int = 0, microbatch: int | None = None
+        self,
+        name: str,
+        array: Any,
+        *,
+        kind: Kind = "output",
+        iteration: int = 0,
+        microbatch: int | None = None,
+        module_class: str = "",
     ) -> None:
         """Records what each device holds of `array`, with the place that its sharding says. A NumPy array, or one that
         lies on no device of the mesh alone, is the same on all of them: a constant of the program. Otherwise as
         `Recorder.record`. Copies of one element on several devices are recorded each: where they differ, the program is
         wrong, and `check` says so."""
-        facts: dict[str, Any] = dict(kind=kind, iteration=iteration, microbatch=microbatch)
+        facts: dict[str, Any] = dict(kind=kind, iteration=iteration, microbatch=microbatch, module_class=module_class)
         if not hasattr(array, "addressable_shards"):
             for recorder in self._recorders.values():
                 recorder.record(name, array, axes=dict.fromkeys(self._mesh.axis_names, "replicate"), **facts)
@@ -123,6 +131,86 @@ class MeshRecorder:
             for axis in (entry,) if isinstance(entry, str) else entry or ():
                 axes[axis] = dim
         return axes | {axis: "replicate" for axis in self._mesh.axis_names if axis not in axes}
+
+
+class CallRecorder(MeshRecorder):
+    """Records what a program computes without a tap in it:
+
+        with CallRecorder(mesh) as recorder:
+            for i, batch in enumerate(batches):
+                with recorder.iteration(i):
+                    loss = train_step(model, optimizer, batch)     # jit, shard_map, grad, scan, checkpoint inside
+
+    What is recorded: what modules of flax (nnx, linen) return, by their paths, and the gradients there; the value of
+    what `jax.grad` or `jax.value_and_grad` differentiates, as `loss`; of optax's steps the parameters before and after,
+    the gradients and updates, with the rule where a chain is Adam's, AdamW's, SGD's or Lion's, clipped or not; and what
+    the functions return that are defined in the Python modules of `functions`, by the names of the calls
+    (`forward.attention`). Flax and optax are imported before the block begins, and what is compiled before, or in
+    another block, is not seen.
+
+    A device in `shard_map` records its part, whose place `check` tells by its shape; outside of it values are JAX's
+    logical arrays, which are recorded whole. In a loop the calls of a module are counted (`layer#1`), and each loss
+    ends a micro-batch. Other options are those of `Recorder`."""
+
+    def __init__(
+        self,
+        mesh: Any,
+        directory: Any = None,
+        *,
+        functions: Iterable[ModuleType] = (),
+        run_id: str = "",
+        **options: Any,
+    ):
+        super().__init__(mesh, directory, run_id=run_id, **options)
+        is_perturbed = any(recorder.seed is not None for recorder in self._recorders.values())
+        self._calls = _jax_calls.Calls(mesh.axis_names, functions, self.factors if is_perturbed else None)
+        self._installed = contextlib.ExitStack()
+        self._has_stepped = False  # in the iteration before, which was recorded
+
+    def __enter__(self) -> "CallRecorder":
+        self._installed.enter_context(self._calls.installed())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._installed.close()
+        super().__exit__(kind, error, trace)
+
+    @contextlib.contextmanager
+    def iteration(self, number: int = 0) -> Iterator[None]:
+        """The block is one iteration: all that it calls, up to one step of an optimizer."""
+        with self._calls.collecting() as arrived:
+            yield
+        if not self.records(number):
+            self._has_stepped = False
+            return
+        for recorder in self._recorders.values():
+            recorder.say_reduced(self._calls.averaged, self._calls.summed)
+        by_place: dict[tuple[int, ...] | None, list[Any]] = {}
+        for site, place, value in arrived:
+            by_place.setdefault(place, []).append((site, value))
+        for place, of_device in by_place.items():
+            of_place: Any = self if place is None else self._recorders[self._mesh.devices[place]]
+            _record(of_place, _jax_calls.arranged(of_device), number, has_state=not self._has_stepped)
+        self._has_stepped = bool(arrived)
+
+
+def _record(recorder: Any, arrivals: list[_jax_calls.Arrival], iteration: int, has_state: bool) -> None:
+    """Records what arrived of one device. `has_state`: what optimizers know of earlier steps as well."""
+    for name, site, microbatch, value in arrivals:
+        if site.kind == "step":
+            for options, names in site.step.groups():
+                facts = {key: float(number) for key, number in value.items()}
+                options = options | {"lr": facts.pop("lr")} if "lr" in facts else options
+                recorder.optimizer_step(site.step.optimizer, names, options, iteration=iteration, **facts)
+            continue
+        is_state = site.kind in _jax_calls.STATE_KINDS
+        if is_state and not (has_state and value.any()):
+            continue
+        recorder.record(
+            name, value, kind=site.kind, iteration=iteration, microbatch=microbatch, module_class=site.module_class
+        )
 
 
 class Taps:

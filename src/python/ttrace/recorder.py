@@ -212,6 +212,14 @@ class Recorder:
         for name in parameters:
             self._steps.add(iteration, 0, facts, name)
 
+    def say_reduced(self, averaged: Iterable[str], summed: Iterable[str]) -> None:
+        """Says that the program reduces all gradients over these axes: ranks along them have micro-batches, or slices
+        of them, of their own. Before they are averaged, each rank's gradients are those of its own loss."""
+        scale, axes = sorted(averaged), sorted({*averaged, *summed})
+        if axes:
+            said: dict[str, Any] = {"microbatches": {"axis": axes}}
+            self._provenance["parallelism"] = said | ({"loss_scale": "*".join(scale)} if scale else {})
+
     def close(self, *, complete: bool = True) -> None:
         """Ends the trace. `complete`: it holds all that it should. Raises InputError, too, where `--perturb` was asked
         for and `factors` never called."""

@@ -38,7 +38,7 @@ struct Run {
                                            {"eps", 1e-8}, {"weight_decay", 0}, {"amsgrad", 0}};
   Arithmetic arithmetic{};
   int first_iteration = 0, iterations = 2, steps_before = 0;
-  bool with_master = true, records_state = true, amsgrad = false, sgd = false;
+  bool with_master = true, records_state = true, amsgrad = false, sgd = false, lion = false;
   Dtype parameter = Dtype::kBFloat16;
   // May change what one element becomes; the arguments: name, rank, iteration, element, value before and after.
   std::function<float(const std::string&, int, int, std::int64_t, float, float)> becomes =
@@ -114,6 +114,11 @@ struct Run {
           one.first = kept;
           const float direction = a.momentum == 0 ? g : a.nesterov ? g + static_cast<float>(a.momentum) * kept : kept;
           after = before - static_cast<float>(a.lr) * direction;
+        } else if (lion) {
+          const float mixed = static_cast<float>(a.beta1) * one.first + static_cast<float>(1 - a.beta1) * g;
+          const float sign = mixed > 0 ? 1 : mixed < 0 ? -1 : 0;
+          after = before * static_cast<float>(1 - a.lr * a.decay) - static_cast<float>(a.lr) * sign;
+          one.first = static_cast<float>(a.beta2) * one.first + static_cast<float>(1 - a.beta2) * g;
         } else {
           one.first = static_cast<float>(a.beta1) * one.first + static_cast<float>(1 - a.beta1) * g;
           one.second = static_cast<float>(a.beta2) * one.second + static_cast<float>(1 - a.beta2) * g * g;
@@ -143,6 +148,7 @@ struct Run {
       if (!has_state || sgd) {
         for (const Kind kind : {Kind::kExpAvg, Kind::kExpAvgSq, Kind::kMaxExpAvgSq}) recorded.erase(kind);
       }
+      if (lion) recorded.erase(Kind::kExpAvgSq), recorded.erase(Kind::kMaxExpAvgSq);
       for (const auto& [kind, values] : recorded) {
         const bool is_held = kind == Kind::kParam || kind == Kind::kParamAfter;
         add(trace, rank, iteration, kind, name, shape, values, is_held ? parameter : Dtype::kFloat32);
@@ -264,6 +270,13 @@ TEST_CASE("right steps of every known rule are proved") {
       run.options["momentum"] = run.arithmetic.momentum = 0.9, run.options["nesterov"] = run.arithmetic.nesterov = true;
     }
   }
+  SUBCASE("optax's Adam") { run.optimizer = "optax.adam"; }
+  SUBCASE("optax's Lion") {
+    run.lion = true, run.optimizer = "optax.lion", run.options = {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.95}};
+    run.options["weight_decay"] = run.arithmetic.decay = 0.1, run.options["decoupled_weight_decay"] = 1;
+    SUBCASE("from the first step") {}
+    SUBCASE("late") { run.first_iteration = run.steps_before = 3; }
+  }
   is_right(run);
 }
 
@@ -285,6 +298,15 @@ TEST_CASE("a step with another number than the options' is named in the iteratio
   SUBCASE("eps") {
     run.arithmetic.eps = 1e-6;
     is_first("fc.weight 0: step-differs: ");
+  }
+  SUBCASE("Lion's learning rate") {
+    run.lion = true, run.optimizer = "optax.lion";
+    run.arithmetic.lr *= 1.0001;
+    is_first("fc.weight 0: step-differs: ");
+  }
+  SUBCASE("Lion's momentum, which does not show in the first step") {
+    run.lion = true, run.optimizer = "optax.lion", run.arithmetic.beta2 = 0.5;
+    is_first("fc.weight 1: step-differs: ");
   }
   SUBCASE("beta2, which does not show in the first step") {
     run.arithmetic.beta2 = 0.99;
