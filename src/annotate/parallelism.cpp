@@ -158,10 +158,11 @@ void propose_experts(const Trace& trace, const Alignment& reference, Annotations
   const auto local = find_local_experts(reference, trace);
   if (!local) return;
   settings.experts = ExpertRule{local->axis, local->layers, {}};
-  lines.push_back({local->line(), local->told, true,
-                   fmt::format("each rank along {} numbers {} of the reference's {} from 0; {}", local->axis, local->own,
-                               local->of_model,
-                               local->told ? "they begin with these experts' bytes" : "their bytes do not tell which")});
+  lines.push_back(
+      {local->line(), local->told, true,
+       fmt::format("each rank along {} numbers {} of the reference's {} from 0; {}", local->axis, local->own,
+                   local->of_model,
+                   local->told ? "they begin with these experts' bytes" : "their bytes do not tell which")});
 }
 
 void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,

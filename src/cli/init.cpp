@@ -89,8 +89,8 @@ bool try_both(const std::string& path, const std::string& text, const TrainingCo
                                                count_of(tried.tensors, "tensor"))));
     are_right = are_right && !change;
   };
-  say_of("reference", file.reference.line, first, 1);
-  say_of("candidate", candidate.line, second, command.ranks);
+  say_of("reference", line_of("  command: ", text), first, 1);
+  say_of("candidate", line_of("    command: ", text), second, command.ranks);
   if (const std::string axes = axes_to_write(first, second); are_right && !axes.empty()) {
     const int comment = line_of("    # axes: ", text);
     say(comment > 0 ? comment : candidate.line,

@@ -87,9 +87,10 @@ class ExpertsByBytes {
     }
   }
 
-  // Returns which part of so many equal ones these are, of experts whose prefix ends alike; nothing where one begins with
-  // other bytes than any of the reference's, or with those of several.
-  std::optional<std::pair<std::int64_t, std::int64_t>> part_of(std::string_view prefix, const NumberedExperts& own) const {
+  // Returns which part of so many equal ones these are, of experts whose prefix ends alike; nothing where one begins
+  // with other bytes than any of the reference's, or with those of several.
+  std::optional<std::pair<std::int64_t, std::int64_t>> part_of(std::string_view prefix,
+                                                               const NumberedExperts& own) const {
     const auto first = find(own.begin()->second);
     if (!first || behind_numbers(*first->first) != behind_numbers(prefix)) return std::nullopt;
     const std::int64_t count = std::ssize(own), of_model = std::ssize(reference_.at(*first->first));
@@ -123,8 +124,9 @@ struct Holding {
 };
 
 // The holdings of which the reference has more under the same name, by what their prefixes end with.
-std::map<std::string_view, std::vector<Holding>> local_holdings(
-    const Trace& candidate, const std::vector<ExpertsByPrefix>& of_ranks, const ExpertsByPrefix& reference) {
+std::map<std::string_view, std::vector<Holding>> local_holdings(const Trace& candidate,
+                                                                const std::vector<ExpertsByPrefix>& of_ranks,
+                                                                const ExpertsByPrefix& reference) {
   std::map<std::string_view, std::vector<Holding>> holdings;
   std::set<std::string_view> whole;  // that some rank has as the reference has them
   for (std::size_t i = 0; i < of_ranks.size(); ++i) {
@@ -165,10 +167,11 @@ bool begin_alike(const NumberedExperts& experts) {
   });
 }
 
-// True where the experts have the shapes of the reference's under their names, and ranks hold the same ones exactly where
-// they have one coordinate on the axis: the same at the beginning, or where all of the reference's begin alike, after it.
+// True where the experts have the shapes of the reference's under their names, and ranks hold the same ones exactly
+// where they have one coordinate on the axis: the same at first, or where all of the reference's begin alike, after it.
 bool may_lie_along(const std::vector<Holding>& holdings, const Axis& axis, const ExpertsByPrefix& reference) {
-  std::map<std::string_view, std::map<std::int64_t, std::set<std::vector<ExpertValues>>>> found;  // by prefix, coordinate
+  std::map<std::string_view, std::map<std::int64_t, std::set<std::vector<ExpertValues>>>>
+      found;  // by prefix, coordinate
   for (const Holding& holding : holdings) {
     if (expert_parts(holding, reference) != axis.size) return false;
     const bool are_alike = begin_alike(reference.at(*holding.prefix));
@@ -213,8 +216,8 @@ std::optional<LocalExperts> find_local_experts(const Alignment& reference, const
   if (holdings.size() != 1) return std::nullopt;  // one rule says one kind of experts
   const auto& [layers, held] = *holdings.begin();
   const Holding& first = held.front();
-  LocalExperts local{"", std::string(layers), std::ssize(*first.experts),
-                     std::ssize(of_reference.at(*first.prefix)), false};
+  LocalExperts local{"", std::string(layers), std::ssize(*first.experts), std::ssize(of_reference.at(*first.prefix)),
+                     false};
   const ExpertsByBytes by_bytes(of_reference);
   for (const Axis& axis : axes) {
     local.axis = axis.name;

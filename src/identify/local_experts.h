@@ -19,8 +19,8 @@ struct LocalExperts {
   std::string line() const;  // `experts: {axis: tp, layers: moe.experts}`
 };
 
-// Returns the rule that the candidate's names ask for: the ranks of each coordinate of one axis have `layers.0`, ..., in
-// the shapes of the reference's, and others have other parameters under these names, so many that they add up to the
+// Returns the rule that the candidate's names ask for: the ranks of each coordinate of one axis have `layers.0`, ...,
+// in the shapes of the reference's, and others have other parameters under these names, so many that they add up to the
 // reference's. Nothing where that is not so. `candidate` has settled axes; its first recorded iteration is looked at.
 std::optional<LocalExperts> find_local_experts(const Alignment& reference, const Trace& candidate);
 

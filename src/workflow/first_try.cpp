@@ -24,7 +24,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string name = (fs::temp_directory_path() / "ttrace-try-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw InputError(name + ": cannot be made; expected a place for a short trace");
+    if (mkdtemp(name.data()) == nullptr)
+      throw InputError(name + ": cannot be made; expected a place for a short trace");
     path_ = name;
   }
   ~TemporaryDirectory() {
@@ -41,7 +42,8 @@ class TemporaryDirectory {
 
 // The first line by which a program says what is wrong: that of a launcher comes behind it. Else its last words.
 std::string complaint_in(const fs::path& log) {
-  static const std::regex kComplaint(R"(^(\[rank\d+\]:\s*)?([A-Za-z_][\w.]*(Error|Exception|Exit)\b|.{0,80}\b[Ee]rror: ).*)");
+  static const std::regex kComplaint(
+      R"(^(\[rank\d+\]:\s*)?([A-Za-z_][\w.]*(Error|Exception|Exit)\b|.{0,80}\b[Ee]rror: ).*)");
   constexpr std::size_t kMostCharacters = 500;
   std::ifstream file(log);
   std::string last;
@@ -97,9 +99,9 @@ FirstTry try_first_iteration(const Job& job, const AnnotationSource& annotations
 
 std::optional<std::string> what_to_change(const FirstTry& tried, bool is_reference, std::int64_t ranks) {
   if (!tried.problem.empty()) {
-    return fmt::format("{}{}; expected {}", tried.problem, tried.said.empty() ? "" : fmt::format(": `{}`", tried.said),
-                       is_reference ? "the program on one process: take from it what makes it parallel"
-                                    : "a command that trains");
+    return fmt::format(
+        "{}{}; expected {}", tried.problem, tried.said.empty() ? "" : fmt::format(": `{}`", tried.said),
+        is_reference ? "the program on one process: take from it what makes it parallel" : "a command that trains");
   }
   if (tried.ranks != ranks) {
     return fmt::format("it ran on {}; expected {}", count_of(tried.ranks, "rank"), ranks);

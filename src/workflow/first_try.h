@@ -12,11 +12,11 @@ namespace ttrace {
 
 // What came of the first iteration of a command.
 struct FirstTry {
-  int ranks = 0;           // that recorded it whole
+  int ranks = 0;  // that recorded it whole
   std::int64_t tensors = 0;
   std::optional<Trace> trace;  // where it was; its files are removed, and stay readable
-  std::string problem;     // one line: why it was not recorded; empty: it was
-  std::string said;        // the line in which the command itself said what is wrong; empty where there is none
+  std::string problem;         // one line: why it was not recorded; empty: it was
+  std::string said;            // the line in which the command itself said what is wrong; empty where there is none
 };
 
 // Runs the job's command with the collector, away from the terminal, and stops it after `limit`. `annotations` as in

@@ -293,8 +293,8 @@ std::optional<std::int64_t> processes_in(const std::string& file) {
   return std::nullopt;
 }
 
-// Takes the number of ranks of accelerate from the configuration that its words name, where they do not say it, and says
-// 1 among the words of the reference.
+// Takes the number of ranks of accelerate from the configuration that its words name, and says 1 among the words of the
+// reference.
 void take_configured_ranks(const std::vector<std::string>& words, std::size_t script, TrainingCommand& command) {
   const auto is_file = [](std::string_view option) { return option == "--config_file" || option == "--config-file"; };
   std::size_t option_at = words.size();

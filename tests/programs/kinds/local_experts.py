@@ -1,5 +1,5 @@
-"""Experts that each rank numbers from 0, a part of the reference's. All ranks have all tokens; with "dealt" each has its
-own samples, and all-to-all takes tokens to experts. With "upcycled" all experts begin alike, as copies of one layer."""
+"""Experts that each rank numbers from 0, a part of the reference's. All ranks have all tokens; with "dealt" each has
+its own samples, and all-to-all takes tokens to experts. With "upcycled" all experts begin as copies of one layer."""
 
 import sys
 

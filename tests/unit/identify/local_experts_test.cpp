@@ -1,4 +1,6 @@
 // Experts that each rank numbers from 0: which of the reference's they are.
+#include "identify/local_experts.h"
+
 #include <doctest/doctest.h>
 
 #include <optional>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "align/shard_mapping.h"
-#include "identify/local_experts.h"
 #include "support/aligned.h"
 
 using namespace ttrace;

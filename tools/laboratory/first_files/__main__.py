@@ -168,7 +168,11 @@ def surroundings(folder):
     (programs / "srun").write_text(SRUN)
     (programs / "srun").chmod(0o755)
     path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
-    mpi = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    mpi = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
     return {**os.environ, **mpi, "PATH": ":".join(path), "OMP_NUM_THREADS": "1", "MASTER_PORT": "29731"}
 
 
@@ -208,7 +212,9 @@ def main():
         for command, files in commands:
             code, said, verdict = typed(command, files, options.run)
             text = "<br>".join(line.replace("|", "\\|") for line in said)
-            print(f"| {kind} | `{command}` | {'' if code == 0 else '**to edit** '}{text} | {verdict or '-'} |", flush=True)
+            print(
+                f"| {kind} | `{command}` | {'' if code == 0 else '**to edit** '}{text} | {verdict or '-'} |", flush=True
+            )
 
 
 if __name__ == "__main__":

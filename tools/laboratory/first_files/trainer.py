@@ -51,7 +51,7 @@ class Mlp(nn.Module):
 
 
 def train(tp=1, steps=2, batch=8, width=16, wrap=None):
-    """`wrap(model, optimizer)` prepares both, as accelerate does. Raises ValueError where tp is not the ranks' number."""
+    """`wrap(model, optimizer)` prepares both, as accelerate does. Raises ValueError where tp is no number of ranks."""
     torch.manual_seed(0)
     if RANKS > 1 and not dist.is_initialized():
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
