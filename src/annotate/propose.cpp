@@ -104,8 +104,9 @@ void add_reference(Subjects& subjects, const Alignment& reference) {
 }
 
 // True for a pattern of one of the experts that a rule spreads over an axis.
-bool is_of_expert(const std::string& pattern, const ExpertRule& rule) {
-  return ("." + pattern + ".").find("." + rule.layers + ".*.") != std::string::npos;
+bool is_of_expert(std::string pattern, const ExpertRule& rule) {
+  std::replace(pattern.begin(), pattern.end(), '*', '0');
+  return layer_number(pattern, rule.layers).has_value();
 }
 
 // Leaves out the axis that the experts lie along: a rule of one names no place on it.
@@ -119,7 +120,7 @@ std::vector<Search> searches_for(const Subjects& subjects, const PlacementChoice
   std::vector<Search> searches;
   for (const auto& [key, subject] : subjects) {
     Search& search = searches.emplace_back(Search{key.first, key.second, subject.dtype, subject.in_microbatches, {}});
-    const bool is_expert = experts && is_of_expert(std::string(TensorName(key.first).path), *experts);
+    const bool is_expert = experts && is_of_expert(key.first, *experts);
     const PlacementChoices own = is_expert ? choices_for_expert(choices, *experts) : choices;
     for (Placements& axes : hypotheses_for(subject, key.second, own)) {
       search.hypotheses.push_back({std::move(axes), {}});
