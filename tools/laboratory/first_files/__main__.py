@@ -194,7 +194,9 @@ def typed(command, files, whole_run):
         verdict = None
         if whole_run and tried.returncode == 0:
             run = subprocess.run([TTRACE, "run"], **options)
-            verdict = {0: "same", 1: "different"}.get(run.returncode, "could not look: " + run.stderr[-300:])
+            verdict = {0: "same", 1: "different"}.get(
+                run.returncode, "could not look: " + " ".join(run.stdout.split())[:400]
+            )
         return tried.returncode, said, verdict
     finally:
         shutil.rmtree(folder)
