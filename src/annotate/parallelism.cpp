@@ -9,6 +9,7 @@
 #include "align/shard_mapping.h"
 #include "annotate/shared_parameters.h"
 #include "base/tensor_name.h"
+#include "identify/local_experts.h"
 #include "identify/microbatch.h"
 #include "identify/ranks.h"
 #include "judge/match.h"
@@ -149,6 +150,19 @@ void propose_pipeline(const Trace& trace, const Alignment* reference, Annotation
   }
   if (found.size() > 1) line.why += fmt::format("; so it is with {}", fmt::join(found.begin() + 1, found.end(), ", "));
   lines.push_back(std::move(line));
+}
+
+void propose_experts(const Trace& trace, const Alignment& reference, Annotations& settings,
+                     std::vector<DraftLine>& lines) {
+  if (settings.experts) return;
+  const auto local = find_local_experts(reference, trace);
+  if (!local) return;
+  settings.experts = ExpertRule{local->axis, local->layers, {}};
+  lines.push_back(
+      {local->line(), local->told, true,
+       fmt::format("each rank along {} numbers {} of the reference's {} from 0; {}", local->axis, local->own,
+                   local->of_model,
+                   local->told ? "they begin with these experts' bytes" : "their bytes do not tell which")});
 }
 
 void propose_microbatches(const Trace& trace, const Alignment& reference, bool order_is_given, Annotations& settings,

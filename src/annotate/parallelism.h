@@ -16,6 +16,11 @@ namespace ttrace {
 void propose_pipeline(const Trace& trace, const Alignment* reference, Annotations& settings,
                       std::vector<DraftLine>& lines);
 
+// Drafts `experts:` where ranks number experts of their own from 0. It is certain where these begin with the bytes of
+// the reference's.
+void propose_experts(const Trace& trace, const Alignment& reference, Annotations& settings,
+                     std::vector<DraftLine>& lines);
+
 // Finds out the order of micro-batches: slices where counts and shapes say so, else by trying both other orders on the
 // inputs of modules. Drafts `microbatches:` where it is not the order that holds without it. Does nothing where
 // `order_is_given`.

@@ -36,6 +36,7 @@
 #include "base/error.h"
 #include "base/layout.h"
 #include "base/lookup.h"
+#include "base/tensor_name.h"
 #include "identify/packed.h"
 #include "identify/program.h"
 #include "identify/resolved_annotations.h"
@@ -102,11 +103,26 @@ void add_reference(Subjects& subjects, const Alignment& reference) {
   }
 }
 
-std::vector<Search> searches_for(const Subjects& subjects, const PlacementChoices& choices) {
+// True for a pattern of one of the experts that a rule spreads over an axis.
+bool is_of_expert(std::string pattern, const ExpertRule& rule) {
+  std::replace(pattern.begin(), pattern.end(), '*', '0');
+  return layer_number(pattern, rule.layers).has_value();
+}
+
+// Leaves out the axis that the experts lie along: a rule of one names no place on it.
+PlacementChoices choices_for_expert(PlacementChoices choices, const ExpertRule& rule) {
+  for (Axes& axes : choices.factorings) std::erase_if(axes, [&](const Axis& axis) { return axis.name == rule.axis; });
+  return choices;
+}
+
+std::vector<Search> searches_for(const Subjects& subjects, const PlacementChoices& choices,
+                                 const std::optional<ExpertRule>& experts) {
   std::vector<Search> searches;
   for (const auto& [key, subject] : subjects) {
     Search& search = searches.emplace_back(Search{key.first, key.second, subject.dtype, subject.in_microbatches, {}});
-    for (Placements& axes : hypotheses_for(subject, key.second, choices)) {
+    const bool is_expert = experts && is_of_expert(key.first, *experts);
+    const PlacementChoices own = is_expert ? choices_for_expert(choices, *experts) : choices;
+    for (Placements& axes : hypotheses_for(subject, key.second, own)) {
       search.hypotheses.push_back({std::move(axes), {}});
     }
   }
@@ -240,7 +256,7 @@ void observe_by_reference(const Trace& trace, const Annotations& given, const Al
                           const PlacementChoices& choices, Annotations& settings, ObservedCandidate& candidate) {
   propose_microbatches(trace, reference, given.microbatches.order.has_value(), settings, candidate.parallelism);
   add_reference(subjects, reference);
-  std::vector<Search> searches = searches_for(subjects, choices);
+  std::vector<Search> searches = searches_for(subjects, choices, settings.experts);
   Decisions decisions;
   try_hypotheses({trace, settings, reference}, searches, kUnscaled);
   decide_all(searches, kUnscaled, decisions);
@@ -260,6 +276,7 @@ ObservedCandidate observe(const Trace& trace, const Annotations& annotations, co
   ObservedCandidate candidate{trace.directory.string(), trace.mesh, {}, {}, {}};
   Annotations settings = given;
   propose_pipeline(trace, reference, settings, candidate.parallelism);
+  if (reference != nullptr) propose_experts(trace, *reference, settings, candidate.parallelism);
   propose_ties(trace, reference, settings, candidate.parallelism);
   const PlacementChoices choices = choices_for(trace, settings);
   Subjects subjects = unplaced_subjects(trace, settings);

@@ -15,6 +15,7 @@
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"
 #include "workflow/git.h"
+#include "workflow/init.h"
 #include "workflow/keyed_seal.h"
 #include "workflow/software.h"
 
@@ -64,6 +65,15 @@ std::vector<std::string> words_of(const Job& job) {
 
 std::string in_minutes_or_seconds(double seconds) {
   return seconds < 90 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.0f} min", seconds / 60);
+}
+
+// What a command that is to run on one process may still say.
+std::string what_to_take_out(const std::vector<std::string>& command) {
+  const TrainingCommand looked_at = look_at(command);
+  std::vector<std::string> found = looked_at.sizes_in_files;
+  for (const auto& [axis, size] : looked_at.sizes) found.push_back(fmt::format("{} {}", axis, size));
+  return "take from it what makes the program parallel" +
+         (found.empty() ? "" : fmt::format(", such as {}", fmt::join(found, ", ")));
 }
 
 }  // namespace
@@ -322,7 +332,7 @@ void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code,
         fmt::format("the trace of {} could not be collected, {}; expected a command that ends with 0 (it is on line {} "
                     "of {}{}; what it left is in {} until the next run)",
                     display_name(run.artifact), what, run.line, file_.path,
-                    run.artifact == kReference ? ": take from it what makes the program parallel" : "",
+                    run.artifact == kReference ? ": " + what_to_take_out(run.options.command) : "",
                     (unfinished / "trace").string()));
   }
 }

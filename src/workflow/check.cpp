@@ -34,7 +34,9 @@
 #include "host/progress.h"
 #include "host/shell_words.h"
 #include "identify/arrangement.h"
+#include "identify/local_experts.h"
 #include "identify/no_module.h"
+#include "identify/program.h"
 #include "identify/ties.h"
 #include "identify/wrappers.h"
 #include "judge/declared_sums.h"
@@ -118,8 +120,9 @@ struct LoadedRuns {
   std::vector<std::string> notes;
   std::string partial;  // which sequences are not compared, of those that --sequences maps; else empty
   std::optional<ToleranceFile>
-      rounding;        // of a check by bits: what rounding may do to the iteration that differs first
-  ToldAxes told_axes;  // of the candidate, where nobody says them
+      rounding;                   // of a check by bits: what rounding may do to the iteration that differs first
+  ToldAxes told_axes;             // of the candidate, where nobody says them
+  bool has_told_experts = false;  // the candidate's experts are numbered as their bytes say
   std::vector<std::string> seen_through;  // notes about the candidate's wrappers, whose names it does not have any more
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
@@ -225,6 +228,31 @@ void take_told_axes(const Trace& reference, const Trace& candidate, LoadedRuns& 
   loaded.told_axes = std::move(told);
 }
 
+// Numbers experts as the bytes say that ranks number from 0, where neither the annotations nor the program say any.
+// Throws InputError where only their names and shapes say so: ranks would be compared by the numbers of others'.
+void number_experts(const Alignment& reference, Trace& candidate, LoadedRuns& loaded) {
+  const bool is_said = loaded.annotations.experts || with_program_words(loaded.annotations, candidate).experts;
+  const bool is_arranged = loaded.annotations.axes || !candidate.mesh.axes.empty();
+  if (is_said || !is_arranged) return;
+  settle_axes(candidate, loaded.annotations, AxesOf::kThisTrace);
+  const std::optional<LocalExperts> local = find_local_experts(reference, candidate);
+  if (!local) return;
+  const std::string experts = fmt::format("{} of the reference's {} {}", local->own, local->of_model, local->layers);
+  if (!local->told) {
+    throw InputError(
+        fmt::format("{}: each rank along {} numbers {} from 0, and their bytes do not tell which these are; expected "
+                    "`parallelism: {{{}}}` in the annotations where each coordinate has the next of them, or names of "
+                    "the whole model",
+                    candidate.directory.string(), local->axis, printable(experts), printable(local->line())));
+  }
+  loaded.annotations.experts = ExpertRule{local->axis, local->layers, {}};
+  loaded.has_told_experts = true;
+  loaded.notes.push_back(fmt::format(
+      "candidate: each rank along {} numbers {} from 0; taken as `parallelism: {{{}}}`, for they begin with "
+      "these experts' bytes",
+      local->axis, printable(experts), printable(local->line())));
+}
+
 // `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
 LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
@@ -281,6 +309,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
                             options.correspondence);
   // The candidate is measured against the reference's number of layers, not against its own.
   if (!correspondence) {
+    number_experts(loaded.reference.alignment, candidate, loaded);
     loaded.candidate =
         align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment), options.threads);
     return loaded;
@@ -515,7 +544,8 @@ std::optional<std::string> check_of_rounding(LoadedRuns& loaded, const CheckOpti
 // Says what to do next, and what people should know of the runs.
 void advise(LoadedRuns& loaded, const Measured& measured, const CheckOptions& options, Report& report) {
   const Trace& candidate = *loaded.candidate.trace;
-  const bool can_localize = unknown_to_localize(options).empty() && loaded.seen_through.empty();
+  const bool can_localize =
+      unknown_to_localize(options).empty() && loaded.seen_through.empty() && !loaded.has_told_experts;
   add_advice({.reference = loaded.reference,
               .candidate = loaded.candidate,
               .is_mapping_known = is_mapping_known(options, candidate),

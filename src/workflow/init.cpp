@@ -268,12 +268,55 @@ std::size_t find_module_to_run(const std::vector<std::string>& words, fs::path& 
   return words.size();
 }
 
+// The configurations that hydra takes for `parallel=two`: conf/parallel/two.yaml, below any folder of this directory.
+std::vector<std::string> files_of_group(const std::string& word) {
+  const std::size_t equals = word.find('=');
+  if (equals == 0 || equals == std::string::npos || equals + 1 == word.size()) return {};
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(".", ignored)) {
+    const fs::path file = entry.path().filename() / word.substr(0, equals) / (word.substr(equals + 1) + ".yaml");
+    if (fs::is_regular_file(file, ignored)) files.push_back(file.string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Returns the number of processes that a configuration of accelerate says; nothing where it says none.
+std::optional<std::int64_t> processes_in(const std::string& file) {
+  static const std::regex kProcesses(R"(^num_processes:\s*(\d{1,9})\s*(?:#.*)?$)");
+  std::ifstream text(file);
+  for (std::string line; std::getline(text, line);) {
+    std::smatch match;
+    if (line.size() < 200 && std::regex_match(line, match, kProcesses)) return integer_of(match[1].str());
+  }
+  return std::nullopt;
+}
+
+// Takes the number of ranks of accelerate from the configuration that its words name, and says 1 among the words of the
+// reference.
+void take_configured_ranks(const std::vector<std::string>& words, std::size_t script, TrainingCommand& command) {
+  const auto is_file = [](std::string_view option) { return option == "--config_file" || option == "--config-file"; };
+  std::size_t option_at = words.size();
+  each_value(words, 0, script, is_file, [&](std::string_view option, std::size_t i, const std::string& before) {
+    const auto ranks = processes_in(words[i].substr(before.size()));
+    if (!ranks || *ranks < 1) return;
+    command.ranks = *ranks;
+    option_at = static_cast<std::size_t>(std::find(words.begin(), words.end(), option) - words.begin());
+    if (!before.empty()) option_at = i;
+  });
+  if (option_at == words.size()) return;
+  const std::vector<std::string> one = {"--num_processes", "1"};
+  command.on_one.insert(command.on_one.begin() + static_cast<std::ptrdiff_t>(option_at), one.begin(), one.end());
+}
+
 // The files of this directory that the arguments behind the script name, such as configurations.
 std::vector<std::string> files_among(const std::vector<std::string>& words, std::size_t script) {
   std::vector<std::string> files;
   for (std::size_t i = script + 1; i < words.size(); ++i) {
     std::string name = words[i].substr(words[i].find('=') + 1);
     if (fs::path(name).is_relative() && fs::is_regular_file(name)) files.push_back(std::move(name));
+    for (std::string& file : files_of_group(words[i])) files.push_back(std::move(file));
   }
   return files;
 }
@@ -305,16 +348,21 @@ TrainingCommand look_at(const std::vector<std::string>& given) {
   for (const std::string& file : files) {
     for (std::string& size : sizes_in(file)) command.sizes_in_files.push_back(std::move(size));
   }
+  bool is_configured = false;
   if (const Launcher* launcher = launcher_of(words, at)) {
     const auto is_ranks = [&](std::string_view option) { return contains(launcher->ranks, option); };
+    bool is_said = false;
     each_value(words, 0, at, is_ranks, [&](std::string_view /*option*/, std::size_t i, const std::string& before) {
       const auto ranks = integer_of(words[i].substr(before.size()));
       if (!ranks || *ranks < 1) return;
       command.ranks = *ranks;
       command.on_one[i] = before + "1";
+      is_said = true;
     });
+    is_configured = !is_said && launcher->name.starts_with("accelerate");
   }
   if (at < words.size()) take_out_sizes(words, at + 1, command);
+  if (is_configured) take_configured_ranks(words, at, command);
   std::erase_if(command.on_one, [](const std::string& word) { return contains(kFlags, word); });
   return command;
 }

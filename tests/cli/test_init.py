@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -170,3 +171,80 @@ def test_run_takes_what_init_wrote(ttrace):
     assert plan.startswith("reference: missing: ") and "\ntrain: missing: " in plan
     ttrace("run", "--json", "report.json", code=0)
     assert json.loads((ttrace.directory / "report.json").read_text())["verdict"] == "same"
+
+
+def test_the_number_of_ranks_is_that_of_accelerates_configuration(ttrace):
+    (ttrace.directory / "cluster.yaml").write_text("num_machines: 1\nnum_processes: 2  # of this machine\n")
+    for option in (["--config_file", "cluster.yaml"], ["--config_file=cluster.yaml"]):
+        content = written(ttrace, "accelerate", "launch", *option, "t.py")
+        one = shlex.join(["accelerate", "launch", "--num_processes", "1", *option, "t.py"])
+        assert content["reference"]["command"].replace("'", "") == one
+        assert content["candidates"][0]["name"] == "t-2-ranks"
+    content = written(ttrace, "accelerate", "launch", "--config_file", "cluster.yaml", "--num_processes", "4", "t.py")
+    assert content["candidates"][0]["name"] == "t-4-ranks"
+
+
+def test_sizes_of_the_configuration_that_hydra_takes_for_a_group_are_named(ttrace):
+    group = ttrace.directory / "conf" / "parallel"
+    group.mkdir(parents=True)
+    (group / "two.yaml").write_text("tp: 2\n")
+    stdout, _ = ttrace("init", "--", "torchrun", "--nproc-per-node", "2", "t.py", "parallel=two", code=0)
+    assert "conf/parallel/two.yaml:1: tp: 2: give the reference a copy of that file that says 1 there\n" in stdout
+
+
+@pytest.fixture
+def mpiexec(ttrace):
+    """A launcher: mpiexec -n N COMMAND runs the command with --ranks N behind it."""
+    launcher = ttrace.directory / "mpiexec"
+    launcher.write_text('#!/bin/sh\nn=$2; shift 2; exec "$@" --ranks "$n"\n')
+    launcher.chmod(0o755)
+    return launcher
+
+
+def test_a_try_says_what_reference_and_candidate_recorded(ttrace, mpiexec):
+    stdout, stderr = ttrace("init", "--try", "--", mpiexec, "-n", "2", sys.executable, TRAIN, code=0)
+    lines = (ttrace.directory / "ttrace.yaml").read_text().splitlines()
+    _, reference, candidate = (line.split(":", 2) for line in stdout.splitlines())
+    assert reference[2].startswith(" the reference: recorded 1 rank and ")
+    assert candidate[2].startswith(" the candidate: recorded 2 ranks and ")
+    assert lines[int(reference[1]) - 1].startswith("  command: ")
+    assert lines[int(candidate[1]) - 1].startswith("    command: ")
+    assert "a line of the training program" not in stdout + stderr
+    assert not (ttrace.directory / ".ttrace").exists()
+
+
+def test_a_try_that_fails_says_which_line_to_edit_and_what_the_program_said(ttrace):
+    stdout, _ = ttrace("init", "--try", "--", sys.executable, TRAIN, "--fail", "3", code=2)
+    _, reference, candidate = stdout.splitlines()
+    lines = (ttrace.directory / "ttrace.yaml").read_text().splitlines()
+    assert lines[int(reference.split(":")[1]) - 1].startswith("  command: ")
+    assert reference.endswith(
+        ": the reference: it exited with code 3: `a line of the training program`; "
+        "expected the program on one process: take from it what makes it parallel"
+    )
+    assert candidate.endswith("expected a command that trains")
+
+
+def test_a_try_names_the_error_and_not_what_the_launcher_makes_of_it(ttrace):
+    script = ttrace.directory / "t.py"
+    script.write_text("import sys\nprint('ValueError: tp is 2')\nprint('Error: a child failed')\nsys.exit(1)\n")
+    stdout, _ = ttrace("init", "--try", "--", sys.executable, "t.py", code=2)
+    assert ": the reference: it exited with code 1: `ValueError: tp is 2`; expected" in stdout
+
+
+def test_a_try_says_of_a_command_that_is_not_there_that_it_is_not(ttrace):
+    stdout, _ = ttrace("init", "--try", "--", "no-such-launcher", "t.py", code=2)
+    assert ": the reference: no-such-launcher: No such file or directory; expected" in stdout
+
+
+def test_a_try_of_a_reference_that_is_parallel_still_says_so(ttrace, mpiexec):
+    mpiexec.write_text('#!/bin/sh\nshift 2; exec "$@" --ranks 2\n')  # whatever it is told
+    stdout, _ = ttrace("init", "--try", "--", mpiexec, "-n", "2", sys.executable, TRAIN, code=2)
+    assert ": the reference: it ran on 2 ranks; expected 1\n" in stdout
+
+
+def test_a_first_run_that_fails_names_the_configuration_that_still_says_sizes(ttrace):
+    (ttrace.directory / "small.yaml").write_text("tp: 2\n")
+    ttrace("init", "--", sys.executable, TRAIN, "--fail=3", "--wait-while", "small.yaml", code=0)
+    _, stderr = ttrace("run", code=2)
+    assert "of ttrace.yaml: take from it what makes the program parallel, such as small.yaml:1: tp: 2;" in stderr

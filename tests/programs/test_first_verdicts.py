@@ -12,6 +12,8 @@ from sweeps import warm
 AXES = {
     "clipped": ["--axes", "tp=2"],
     "halo": ["--axes", "cp=2"],
+    "local_experts": ["--axes", "tp=2"],
+    "local_experts dealt": ["--axes", "dp=2"],
     "sequence": ["--axes", "cp=2"],
 }
 ITERATIONS = {"accumulated": ["--iterations", "1"]}
@@ -40,7 +42,7 @@ def first_verdict(tmp_path_factory):
         if not trace.exists():
             path, *arguments = program
             command = warm.command(HERE / "kinds" / f"{path}.py", *arguments, ranks=ranks)
-            axes = AXES.get(path, []) if ranks > 1 else []
+            axes = AXES.get(" ".join(program), AXES.get(path, [])) if ranks > 1 else []
             options = [*axes, *ITERATIONS.get(path, [])]
             process = run(TTRACE, "collect", "-o", trace, *options, "--", *command, mistake=mistake)
             assert process.returncode == 0, process.stderr
@@ -61,8 +63,9 @@ def first_verdict(tmp_path_factory):
         report = directory / "report.json"
         allowed = tolerances(reference, program) if measured else "default"
         check = [TTRACE, "check", "--reference", reference, "--candidate", candidate, "-t", allowed, "--json", report]
+        report.unlink(missing_ok=True)
         process = run(*check)
-        return Verdict(process, json.loads(report.read_text()))
+        return Verdict(process, json.loads(report.read_text()) if report.exists() else None)
 
     return first_verdict
 
@@ -121,6 +124,8 @@ def answers(verdict):
         ("no_module", "held"),
         ("no_module", "judged"),
         ("padded_vocabulary",),
+        ("local_experts",),
+        ("local_experts", "dealt"),
         ("stages",),
         ("wrapped", "loss"),
         ("wrapped", "model"),
@@ -312,6 +317,10 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("no_module", "judged"), "unreduced", "(optimizer).0 main_grad"),
         (("padded_vocabulary",), "mask", "loss output"),
         (("padded_vocabulary",), "rows", "embedding.weight param"),
+        (("local_experts",), "offset", "1.moe.experts.0 input"),
+        (("local_experts",), "start", "1.moe.experts.2.0.weight param"),
+        (("local_experts", "dealt"), "offset", "1.moe.experts.0 input"),
+        (("local_experts", "dealt"), "scale", "loss scalar"),
         (("stages",), "untied", "embedding.weight main_grad"),
         (("stages",), "scale", "layers.1 grad_output"),
         (("wrapped", "loss"), "proxies", "model1.proxies main_grad"),
@@ -331,6 +340,12 @@ def test_its_wrong_twin_is_different_at_the_right_tensor(first_verdict, program,
     verdict = first_verdict(*program, mistake=mistake)
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first == first, verdict
+
+
+def test_experts_that_all_begin_alike_ask_for_the_line_that_says_whose_they_are(first_verdict):
+    verdict = first_verdict("local_experts", "upcycled")
+    assert (verdict.code, verdict.report) == (COULD_NOT_LOOK, None), verdict
+    assert "`parallelism: {experts: {axis: tp, layers: moe.experts}}`" in verdict.text, verdict
 
 
 def test_gradients_that_each_rank_clips_by_its_own_norm_have_one_cause(first_verdict):

@@ -82,6 +82,26 @@ std::string drafted_rule(const Draft& draft, const std::string& pattern, std::op
 
 TEST_SUITE_BEGIN("annotate");
 
+TEST_CASE("experts that each rank numbers from 0 are drafted beside rules of what else lies along their axis") {
+  RecordedRuns runs("tp=2", 2);
+  const Shape shape{4, 2};
+  for (const int expert : {0, 1, 2, 3}) {
+    const std::string number = std::to_string(expert);
+    const Values values = values_of(number, shape);
+    add_tensor(runs.reference, 0, tensor_id(Kind::kParam, "layers.0.experts." + number + ".weight"), shape, values);
+    const std::string own = "layers.0.experts." + std::to_string(expert % 2) + ".weight";
+    add_tensor(runs.candidate, static_cast<std::size_t>(expert / 2), tensor_id(Kind::kParam, own), shape, values);
+  }
+  const Values linear = values_of("linear", shape);
+  runs.add(tensor_id(Kind::kParam, "linear.weight"), shape, linear, {2, 2},
+           [&](Coordinates at) { return part_of_rows(linear, at["tp"], 2); });
+  const Draft draft = runs.draft();
+  REQUIRE(draft.parallelism.size() == 1);
+  CHECK(draft.parallelism[0].text == "experts: {axis: tp, layers: experts}");
+  CHECK(draft.parallelism[0].certain);
+  CHECK(drafted_rule(draft, "linear.weight", std::nullopt) == "tp_dim: 0 (certain)");
+}
+
 TEST_CASE("the dimension that a parameter is split in is certain when its parts make up the reference's") {
   RecordedRuns runs("tp=2", 2);
   const Shape square = {4, 4};
