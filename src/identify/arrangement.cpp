@@ -62,25 +62,28 @@ std::optional<std::size_t> cut_dimension(const Shape& whole, const std::vector<H
   return cut && sum >= whole[*cut] ? cut : std::nullopt;
 }
 
-// True where the parts are the reference's stretches, in the order of the ranks; what lies behind its end is padding.
+// True where the parts of half of the ranks are the reference's stretches, in the order of the ranks; what lies behind
+// its end is padding.
 bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_t dim) {
   const auto hashes = [&](const Held& of) {
     return hashes_of_rows(of.rank->bytes_of(*of.entry), of.entry->shape, dim, of.entry->dtype);
   };
   const std::vector<std::uint64_t> all = hashes(whole);
-  std::size_t at = 0;
+  std::size_t at = 0, right = 0;
   for (const Held& part : parts) {
     if (part.entry->dtype != whole.entry->dtype) return false;
+    bool is_right = at < all.size();
     for (const std::uint64_t hash : hashes(part)) {
-      if (at < all.size() && hash != all[at]) return false;
+      is_right = is_right && (at >= all.size() || hash == all[at]);
       ++at;
     }
+    right += is_right ? 1 : 0;
   }
-  return true;
+  return 2 * right >= parts.size();
 }
 
 // How ranks hold the reference's parameters: how many of these.
-struct Holding {
+struct Holdings {
   std::size_t copied = 0;   // on all ranks, bit for bit the same
   std::size_t of_some = 0;  // on one rank, or alike on several, or under the name of another one
   std::size_t trusted = 0;  // of `of_some`: those with the reference's bytes
@@ -116,7 +119,7 @@ bool are_parameters_of(const Parameters& whole, const std::vector<Held>& parts) 
 }
 
 // Absent where some parameter is held otherwise, or either side has one that the other has not.
-std::optional<Holding> holding_of(const RankTrace& reference, const Ranks& ranks, std::int32_t iteration) {
+std::optional<Holdings> holdings_of(const RankTrace& reference, const Ranks& ranks, std::int32_t iteration) {
   const Parameters whole = parameters_of(reference, iteration);
   ByName held;
   for (const RankTrace* rank : ranks) {
@@ -126,7 +129,7 @@ std::optional<Holding> holding_of(const RankTrace& reference, const Ranks& ranks
     }
   }
   if (whole.empty() || !are_all_held(whole, held)) return std::nullopt;
-  Holding holding;
+  Holdings holding;
   for (const auto& [id, parts] : held) {
     const Held trusted{&reference, whole.at(id)};
     if (trusted.entry->sketch) return std::nullopt;
@@ -281,7 +284,7 @@ std::vector<Ranks> groups_of(const Trace& trace, const Sharing& sharing) {
 bool are_tensor_parallel(const Trace& reference, const std::vector<Ranks>& groups, std::int32_t iteration) {
   Ranks first_of_each;
   for (const Ranks& group : groups) {
-    const auto holding = holding_of(reference.ranks.front(), group, iteration);
+    const auto holding = holdings_of(reference.ranks.front(), group, iteration);
     if (!holding || holding->of_some > 0 || holding->cut == 0 || !holding->are_parts_proven()) return false;
     first_of_each.push_back(group.front());
   }
@@ -326,7 +329,7 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
   if (sharing && are_tensor_parallel(reference, groups_of(candidate, *sharing), *iteration)) {
     return {sharing->axes(), "those that are given the same samples hold parts of the reference's parameters"};
   }
-  const auto holding = holding_of(reference.ranks.front(), all, *iteration);
+  const auto holding = holdings_of(reference.ranks.front(), all, *iteration);
   if (!holding) return {};
   if (divide_inputs(reference, all, *iteration, 0)) {
     const std::string_view what = holding->of_some + holding->cut > 0 ? "its part of the model" : "the model";

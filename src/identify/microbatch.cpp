@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -16,6 +17,7 @@
 #include "base/tensor_name.h"
 #include "identify/member_names.h"
 #include "identify/program.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {
@@ -116,6 +118,14 @@ struct CommonInputs {
   }
 };
 
+// Chunks that no rule makes stages of one model are models of their own.
+TensorId id_in_reference(TensorId id, const ModelLayout& layout, bool are_stages) {
+  if (!are_stages && id.chunk != 0) id.name = fmt::format("model{}.{}", id.chunk, id.name.get());
+  id.chunk = 0;
+  id.name = name_of_member(id.name, id.kind, layout);
+  return id;
+}
+
 bool is_of_whole_model(const TensorId& id) { return TensorName(id.name).path == kRootModule; }
 
 // True where the model was given lists, of which each rank has some elements.
@@ -189,22 +199,31 @@ bool are_given_all(const std::map<TensorId, SlicedInput>& inputs) {
   return equal > unequal;
 }
 
-// True for one integer that the ranks' add up to: a number of samples, or of tokens. Ranks that all have the reference's
-// do not add up.
+// The tensor's only element, where it is a whole number above 0; else 0.
+std::int64_t count_in(const std::byte* data, Dtype dtype) {
+  if (dtype == Dtype::kInt64 || dtype == Dtype::kInt32) return std::max<std::int64_t>(integer_at(data, 0, dtype), 0);
+  if (!is_floating(dtype)) return 0;
+  constexpr double kMost = 1e15;  // whole numbers of fp64
+  double value = 0;
+  widen(data, dtype, 1, &value);
+  return value >= 1 && value <= kMost && value == std::floor(value) ? static_cast<std::int64_t>(value) : 0;
+}
+
+// True for a number that the ranks' add up to: of samples, or of tokens. Ranks that all have the reference's do not add
+// up.
 bool are_own_counts(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
-  if (is_floating(reference.dtype) || element_count(reference.shape) != 1) return false;
-  if (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32) return false;
+  if (element_count(reference.shape) != 1) return false;
   const std::byte* whole = elements_of(reference);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < input.parts.size(); ++i) {
     const Entry* part = input.parts[i];
     if (part == nullptr || part->dtype != reference.dtype || part->shape != reference.shape || part->sketch)
       return false;
-    const std::int64_t own = integer_at(input.ranks[i]->bytes_of(*part), 0, part->dtype);
-    if (own <= 0 || __builtin_add_overflow(sum, own, &sum)) return false;
+    const std::int64_t own = count_in(input.ranks[i]->bytes_of(*part), part->dtype);
+    if (own == 0 || __builtin_add_overflow(sum, own, &sum)) return false;
   }
-  return whole != nullptr && sum == integer_at(whole, 0, reference.dtype);
+  return whole != nullptr && sum == count_in(whole, reference.dtype);
 }
 
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
@@ -213,9 +232,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
   std::vector<std::set<TensorId>> given(static_cast<std::size_t>(microbatches.ranks));
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
     if (entry.id.microbatch < 0) return;
-    TensorId id = entry.id;
-    id.chunk = 0;
-    id.name = name_of_member(id.name, id.kind, layout);
+    TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
     if (is_of_whole_model(id)) given[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))].insert(id);
     const auto found = layout.reference->tensors.find(id);
     if (found == layout.reference->tensors.end()) return;
@@ -277,9 +294,7 @@ FittingOrders fitting_orders(const RankTable& table, const Census& census, const
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
     if (!fitting.blocked && !fitting.interleaved) return;
     if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
-    TensorId id = entry.id;
-    id.chunk = 0;
-    id.name = name_of_member(id.name, id.kind, layout);
+    TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
     if (!layout.shapes.contains({id.name, id.kind})) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     const auto is_there = [&](const Microbatches& order) {
@@ -316,9 +331,7 @@ void add_returned_numbers(const RankTable& table, const Census& census, const Mo
   };
   std::map<TensorId, Bits> bits_of;
   for_each_entry(census, is_integer, [&](const PresentRank& rank, const Entry& entry) {
-    TensorId id = entry.id;
-    id.chunk = 0;
-    id.name = name_of_member(id.name, id.kind, layout);
+    TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
     const LogicalTensor* reference = find_tensor(*layout.reference, id);
     if (reference == nullptr) return;
     Bits& bits = bits_of[id];
@@ -356,6 +369,7 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   Microbatches result;
   const MicrobatchRule& rule = annotations.said.microbatches;
   result.order = rule.order.value_or(MicrobatchOrder::kInterleaved);
+  result.are_stages = annotations.said.pipeline.has_value();
   for (const ResolvedAxis& axis : annotations.microbatch_axes) {
     if (axis.index < 0) continue;
     result.axes.push_back(axis.index);

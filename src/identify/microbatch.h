@@ -22,12 +22,13 @@ struct Microbatches {
   std::vector<int> axes;   // indexes into the table's axes, outermost first; none: all ranks run the same micro-batches
   std::int64_t ranks = 1;  // along the axes
   MicrobatchOrder order = MicrobatchOrder::kInterleaved;
-  std::string layout;      // of slices, as a rule says it; empty: as `samples` tell, or else contiguous
-  SampleOrders samples;    // of slices, where no rule says their layout
-  PackedSequences packed;  // of slices
-  bool lists = false;      // of slices: the model is given lists, whose elements each rank numbers from 0
-  bool deduced = false;    // neither a rule nor the program said the order
-  bool open = false;       // nothing tells the order, which is taken to be interleaved
+  std::string layout;       // of slices, as a rule says it; empty: as `samples` tell, or else contiguous
+  SampleOrders samples;     // of slices, where no rule says their layout
+  PackedSequences packed;   // of slices
+  bool are_stages = false;  // a rule makes chunks stages of one model
+  bool lists = false;       // of slices: the model is given lists, whose elements each rank numbers from 0
+  bool deduced = false;     // neither a rule nor the program said the order
+  bool open = false;        // nothing tells the order, which is taken to be interleaved
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 

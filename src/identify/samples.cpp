@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/tensor_name.h"
+#include "identify/near_rows.h"
 #include "numeric/xxh3.h"
 
 namespace ttrace {
@@ -281,6 +282,20 @@ bool begins_anew(const SlicedInput& input) {
   return last > 0;
 }
 
+// The order of rows that the program has computed, as a discriminator's of what was made, beside others that are data.
+std::optional<Samples> order_of_computed(const std::byte* reference, const Hashes& whole,
+                                         const std::vector<Hashes>& parts, const SlicedInput& input) {
+  std::vector<HashedRows> rows;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Entry& part = *input.parts[i];
+    rows.push_back({input.ranks[i]->bytes_of(part), part.shape, part.dtype, parts[i]});
+  }
+  take_hashes_of_near_rows({reference, input.reference->shape, input.reference->dtype, whole}, rows, input.dim);
+  std::vector<Hashes> near;
+  for (HashedRows& part : rows) near.push_back(std::move(part.hashes));
+  return exact_order(whole, near);
+}
+
 std::optional<Telling> telling_of(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
   const std::byte* first = elements_of(reference);
@@ -307,10 +322,24 @@ std::optional<Telling> telling_of(const SlicedInput& input) {
   if (auto samples = exact_order(whole, parts)) return Telling{std::move(*samples), different, true, 0, {}};
   // A single number may be that of another sample by chance.
   const bool are_numbers = element_count(reference.shape) == reference.shape[input.dim];
+  if (!are_numbers) {
+    if (auto samples = order_of_computed(first, whole, parts, input)) {
+      return Telling{std::move(*samples), different, true, 0, {}};
+    }
+  }
   auto samples = order_of_some(whole, parts);
   if (!samples && !are_numbers) samples = own_order_of_some(whole, parts);
   if (!samples) return std::nullopt;
   return Telling{std::move(*samples), different, false, 0, {}};
+}
+
+// `model1.` of `model1.0.weight`; empty for what is of the first model, or of none.
+std::string further_model_of(const std::string& name) {
+  constexpr std::string_view kModel = "model";
+  const std::size_t dot = name.find('.');
+  if (!name.starts_with(kModel) || dot == std::string::npos || dot == kModel.size()) return "";
+  const std::string_view number = std::string_view(name).substr(kModel.size(), dot - kModel.size());
+  return number.find_first_not_of("0123456789") == std::string_view::npos ? name.substr(0, dot + 1) : "";
 }
 
 }  // namespace
@@ -351,12 +380,17 @@ std::vector<std::uint64_t> hashes_of_rows(const std::byte* data, const Shape& sh
 }
 
 const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const {
-  const auto of_microbatch = told.find({id.iteration, id.microbatch});
-  if (of_microbatch == told.end()) return nullptr;
-  for (auto order = of_microbatch->second.rbegin(); order != of_microbatch->second.rend(); ++order) {
-    if (extent % order->first == 0) return &order->second;
-  }
-  return nullptr;
+  const auto find_in = [&](const OfMicrobatches& orders) -> const Samples* {
+    const auto of_microbatch = orders.find({id.iteration, id.microbatch});
+    if (of_microbatch == orders.end()) return nullptr;
+    for (auto order = of_microbatch->second.rbegin(); order != of_microbatch->second.rend(); ++order) {
+      if (extent % order->first == 0) return &order->second;
+    }
+    return nullptr;
+  };
+  const auto own = of_further_models.find(further_model_of(id.name.get()));
+  const Samples* samples = own == of_further_models.end() ? nullptr : find_in(own->second);
+  return samples != nullptr ? samples : find_in(told);
 }
 
 bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
@@ -370,24 +404,27 @@ bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs) {
   SampleOrders orders;
   // Of what told, whether all ranks hold the samples so, and how many are different.
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int64_t>, std::pair<bool, std::size_t>> best;
+  std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int64_t>, std::pair<bool, std::size_t>> best;
   for (const auto& [id, input] : inputs) {
     if (begins_anew(input)) {
       orders.begin_anew.insert(id);
       continue;
     }
-    if (is_floating(input.reference->dtype) && TensorName(id.name).path != kRootModule) continue;
+    const bool is_of_whole_model = last_component(TensorName(id.name).path) == kRootModule;  // or of a further one
+    if (is_floating(input.reference->dtype) && !is_of_whole_model) continue;
     auto telling = telling_of(input);
     if (!telling) continue;
     if (!telling->lengths.empty()) {
       orders.lengths[{id.iteration, id.microbatch}][telling->whole_length].insert(telling->lengths);
     }
     const auto samples = static_cast<std::int64_t>(telling->samples.size());
-    auto& known = best[{id.iteration, id.microbatch, samples}];
-    const std::pair told(telling->exact, telling->different);
-    if (told <= known) continue;
-    known = told;
-    orders.told[{id.iteration, id.microbatch}][samples] = std::move(telling->samples);
+    const std::string model = is_of_whole_model ? further_model_of(id.name.get()) : "";
+    auto& known = best[{model, id.iteration, id.microbatch, samples}];
+    const std::pair evidence(telling->exact, telling->different);
+    if (evidence <= known) continue;
+    known = evidence;
+    SampleOrders::OfMicrobatches& told_of = model.empty() ? orders.told : orders.of_further_models[model];
+    told_of[{id.iteration, id.microbatch}][samples] = std::move(telling->samples);
   }
   return orders;
 }

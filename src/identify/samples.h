@@ -21,7 +21,12 @@ using Samples = std::vector<std::int64_t>;
 
 // By iteration and micro-batch, and by the number of samples along a dimension that an input told.
 struct SampleOrders {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Samples>> told;
+  using OfMicrobatches = std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Samples>>;
+  OfMicrobatches told;
+
+  // What the inputs of further models of the program tell of these, by the beginning of their names: `model1.`. A
+  // discriminator may be given what is real and what is made in one batch.
+  std::map<std::string, OfMicrobatches> of_further_models;
 
   // By iteration and micro-batch, and by a length of the reference: how long the ranks' own parts are, where each rank
   // padded to the longest of its own samples.
@@ -31,12 +36,12 @@ struct SampleOrders {
   // graphs: they count within what the rank was given. And what modules return of them.
   std::set<TensorId> begin_anew;
 
-  // Integer inputs of one element that are of each rank's own samples, and that add up to the reference's: how many
+  // Inputs of one whole number that are of each rank's own samples, and that add up to the reference's: how many
   // samples or tokens there are.
   std::set<TensorId> own_counts;
 
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
-  // micro-batch; null where no input tells it.
+  // micro-batch: of its own model, or else of the first; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;
 
   // True where some input of the micro-batch, of this extent, ends on the ranks at these lengths.
@@ -57,7 +62,7 @@ struct SlicedInput {
 
 // The order of the samples by all inputs that are the reference's, bit for bit, part by part. A part may end at the
 // longest of the rank's own samples, where the reference's have nothing but one value behind it: padding. Integer inputs of any
-// module are asked, and floating-point ones of the whole model. Where some ranks hold other samples than the reference
+// module are asked, and floating-point ones of whole models, whose rows may be computed (near_rows.h). Where some ranks hold other samples than the reference
 // has, those that hold its samples tell the order. Of several that tell of one micro-batch and number of
 // samples, one by which all ranks hold the reference's counts before others, and then the one with the most different.
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs);

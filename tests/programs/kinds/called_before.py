@@ -1,5 +1,5 @@
-"""A module without parameters that is called before the model, in each of two micro-batches of a step; on two ranks each
-has one of them."""
+"""A module without parameters that is called before the model, in each of two micro-batches of a step; on two ranks
+each has one of them."""
 
 from job import MISTAKE, RANK, RANKS, ddp, nn, torch
 
