@@ -7,12 +7,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/describe.h"
 #include "base/factor.h"
 #include "base/logical_tensor.h"
+#include "base/tensor_name.h"
 
 namespace ttrace {
 namespace {
@@ -101,6 +105,39 @@ bool has_scale(const Finding& finding, const TensorPair& pair) {
   return scale == 1 || std::abs(factor - 1) < std::abs(factor - 1 / scale);
 }
 
+// A call of a module in a micro-batch.
+using ModuleCall = std::tuple<std::int32_t, std::int32_t, std::string>;
+
+ModuleCall call_of_gradient(const TensorId& id) {
+  const TensorName name(id.name.get());
+  return {id.iteration, id.microbatch, std::string(name.path) + std::string(name.call)};
+}
+
+bool is_of_activation(const TensorId& id) {
+  return id.microbatch >= 0 && (id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput);
+}
+
+// Calls of modules of which some gradient is the reference's with the loss scale.
+std::set<ModuleCall> calls_with_scale(const std::vector<Finding>& findings,
+                                      const std::map<TensorId, const TensorPair*>& pairs_by_id) {
+  std::set<ModuleCall> calls;
+  for (const Finding& finding : findings) {
+    if (!is_of_activation(finding.id) || finding.verdict != Verdict::kPass) continue;
+    const auto pair = pairs_by_id.find(finding.id);
+    const bool tells = pair != pairs_by_id.end() && pair->second->candidate->scale != 1 && finding.difference &&
+                       finding.difference->elements > 1;
+    if (tells) calls.insert(call_of_gradient(finding.id));
+  }
+  return calls;
+}
+
+// True where ranks have parts of the tensor, and no number of their own samples.
+bool is_divided(const LogicalTensor& tensor) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  return std::any_of(pieces.begin(), pieces.end(),
+                     [&](const Piece& piece) { return piece.logical != pieces.front().logical; });
+}
+
 void pass(Finding& finding) {
   finding.verdict = Verdict::kPass;
   finding.reason = Reason::kNone;
@@ -142,6 +179,7 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
                           std::vector<Finding>& findings, std::vector<std::string>& notes) {
   std::map<TensorId, const TensorPair*> pairs_by_id;
   for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
+  const std::set<ModuleCall> scaled = calls_with_scale(findings, pairs_by_id);
   std::vector<std::pair<Finding*, Finding>> inner;        // of activations, and what is said of them unscaled
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
   for (Finding& finding : findings) {
@@ -152,8 +190,8 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
       gradients.have_scale = gradients.have_scale && pair != pairs_by_id.end() && has_scale(finding, *pair->second);
       gradients.are_there = true;
     }
-    const bool is_of_activation = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
-    if (!is_of_activation || pair == pairs_by_id.end()) continue;
+    if (!is_of_activation(finding.id) || pair == pairs_by_id.end()) continue;
+    if (is_divided(*pair->second->candidate) && scaled.contains(call_of_gradient(finding.id))) continue;
     std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
     if (unscaled) inner.emplace_back(&finding, *std::move(unscaled));
   }

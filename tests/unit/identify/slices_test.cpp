@@ -119,6 +119,36 @@ TEST_CASE("an error in one slice is found in the tensor that has it") {
   CHECK(checked(one_process(), sliced({0, 1}, {2, 3}), "").totals.counts.fail == 5);
 }
 
+TEST_CASE("one gradient of a module without the loss scale is no inner one where the other has it") {
+  const TensorId grad_input = tensor_id(Kind::kGradInput, "fc", 0);
+  const auto with_grad_input = [&](Trace trace, std::int64_t samples) {
+    for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+      const std::vector<float> all = {0.125F, 0.25F, 0.5F, 0.75F};
+      std::vector<float> own;
+      for (std::int64_t i = 0; i < samples; ++i) {
+        own.push_back(all[rank * 2 + static_cast<std::size_t>(i)] * 4 / static_cast<float>(samples));
+      }
+      add_tensor(trace, rank, grad_input, {samples}, own);
+    }
+    return trace;
+  };
+  const auto right = [&] { return with_grad_input(sliced({0, 1}, {2, 3}), 2); };
+  const auto halved = [&](const std::vector<TensorId>& ids) {
+    Trace trace = right();
+    for (const TensorId& id : ids) {
+      for (const std::size_t rank : {0, 1}) {
+        for (const std::size_t i : {0, 1}) changed_value(trace, rank, id, i) /= 2;
+      }
+    }
+    return trace;
+  };
+  const Trace reference = with_grad_input(one_process(), 4);
+  CHECK(findings_in(checked(reference, right(), kScaledByDp)).empty());
+  CHECK(findings_in(checked(reference, halved({kSliceGradFc, grad_input}), kScaledByDp)).empty());
+  CHECK(checked(reference, halved({kSliceGradFc}), kScaledByDp).totals.counts.fail == 1);
+  CHECK(checked(reference, halved({grad_input}), kScaledByDp).totals.counts.fail == 1);
+}
+
 TEST_CASE("samples that a sampler deals out in turns are found by the integer inputs") {
   const Report report = checked(one_process(), sliced({0, 2}, {1, 3}), kScaledByDp);
   CHECK(findings_in(report).empty());

@@ -352,15 +352,15 @@ def structure(bed: Bed) -> Iterator[Mutant]:
         def is_integer(_, tensor: Recorded) -> bool:
             return _is_first(tensor, integers)
 
-        for words, edit in {
-            "off by one": lambda value: value + 1,
-            "rolled": lambda value: value.roll(1),
-            "floating-point": lambda value: value.float(),
-        }.items():
+        for words, edit, verdicts in (
+            ("off by one", lambda value: value + 1, DIFFERENT),
+            ("rolled", lambda value: value.roll(1), DIFFERENT),
+            ("floating-point", lambda value: value.float(), SAME),  # the same numbers: a note says so
+        ):
             yield Mutant(
                 f"integers: {words}",
                 integers[0],
-                DIFFERENT,
+                verdicts,
                 _edited(bed, is_integer, lambda _, t, edit=edit: t.holding(edit(t.value)), "candidate"),
             )
     parts = {
