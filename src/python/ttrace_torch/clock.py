@@ -178,7 +178,7 @@ class Clock:
         self.running = False  # a chunk was called in this iteration
         self.registered = 0  # modules, anywhere in the program
         self.latest: Microbatch | None = None
-        # Of modules without parameters, called before the micro-batch that they belong to, of whose samples they make it.
+        # Of modules without parameters that are called before their micro-batch.
         self._to_come: Microbatch | None = None
         self._preceding: set[str] = set()  # names of those that were called before the iteration's first micro-batch
 
