@@ -130,8 +130,9 @@ std::optional<Holdings> holdings_of(const RankTrace& reference, const Ranks& ran
   }
   if (whole.empty() || !are_all_held(whole, held)) return std::nullopt;
   Holdings holding;
-  for (const auto& [id, parts] : held) {
-    const Held trusted{&reference, whole.at(id)};
+  for (const auto& item : held) {
+    const std::vector<Held>& parts = item.second;
+    const Held trusted{&reference, whole.at(item.first)};
     if (trusted.entry->sketch) return std::nullopt;
     const bool are_whole = std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
       return part.entry->shape == trusted.entry->shape && are_alike(*part.entry, *parts[0].entry);

@@ -336,10 +336,10 @@ std::optional<Telling> telling_of(const SlicedInput& input) {
 // `model1.` of `model1.0.weight`; empty for what is of the first model, or of none.
 std::string further_model_of(const std::string& name) {
   constexpr std::string_view kModel = "model";
-  const std::size_t dot = name.find('.');
-  if (!name.starts_with(kModel) || dot == std::string::npos || dot == kModel.size()) return "";
-  const std::string_view number = std::string_view(name).substr(kModel.size(), dot - kModel.size());
-  return number.find_first_not_of("0123456789") == std::string_view::npos ? name.substr(0, dot + 1) : "";
+  const std::string first = components_of(name).front();
+  const bool is_further = first.starts_with(kModel) && first.size() > kModel.size() &&
+                          first.find_first_not_of("0123456789", kModel.size()) == std::string::npos;
+  return is_further ? first + "." : "";
 }
 
 }  // namespace
