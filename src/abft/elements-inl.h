@@ -87,7 +87,7 @@ using Comparison =
 // `Compared` of those in which they are compared: exact in all of them, narrow ones cost less.
 template <class Narrow>
 struct Widened : Comparison<Narrow> {
-  using Stored = Narrow::Stored;
+  using Stored = typename Narrow::Stored;
   using Loaded = FloatTag;
   using Summed = DoubleTag;
   static constexpr bool kCompensated = false;  // fp64 has 29 bits more than any sum of these needs
@@ -129,16 +129,16 @@ HWY_INLINE void widen(Vector x, Vector* wide) {
 // A step: kLanes adjacent elements of a row, as they are compared and as they are summed.
 template <class Type>
 struct Step {
-  using Summed = Type::Summed;
-  using Loaded = Type::Loaded;
-  using Compared = Type::Compared;
+  using Summed = typename Type::Summed;
+  using Loaded = typename Type::Loaded;
+  using Compared = typename Type::Compared;
   static constexpr std::size_t kLoaded = kLanes / kWidth<Loaded>, kCompared = kLanes / kWidth<Compared>;
   hn::Vec<Compared> compared[kCompared];
   hn::Vec<Summed> wide[kVectors<Type>];
 
   // Loads `count` elements: fewer than kLanes where rows end. The others are zero in sums; in comparisons they repeat
   // the first, and change nothing.
-  HWY_INLINE void load(const Type::Stored* data, std::size_t count) {
+  HWY_INLINE void load(const typename Type::Stored* data, std::size_t count) {
     if (count == kLanes) return load_whole(data);
     typename Type::Stored buffer[kLanes];
     std::fill(std::begin(buffer), std::end(buffer), data[0]);
@@ -152,7 +152,7 @@ struct Step {
   }
 
  private:
-  HWY_INLINE void load_whole(const Type::Stored* data) {
+  HWY_INLINE void load_whole(const typename Type::Stored* data) {
     for (std::size_t i = 0; i < kLoaded; ++i) {
       widen(Type::load(data + i * kWidth<Loaded>), wide + i * kVectors<Type> / kLoaded);
     }

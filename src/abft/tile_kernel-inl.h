@@ -44,8 +44,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 namespace narrow = ttrace::HWY_NAMESPACE;
 
 template <class Type>
-HWY_INLINE const Type::Stored* row_of(const Tile& tile, std::int64_t row) {
-  return reinterpret_cast<const Type::Stored*>(tile.data) + row * tile.row_stride;
+HWY_INLINE const typename Type::Stored* row_of(const Tile& tile, std::int64_t row) {
+  return reinterpret_cast<const typename Type::Stored*>(tile.data) + row * tile.row_stride;
 }
 
 // Adds in the units that multiply, to the same bits: there are processors on which only others add and compare, and are
@@ -86,7 +86,7 @@ HWY_INLINE void add_to(Vector& sum, Vector& lost, Vector x) {
 template <class Type>
 struct Places {
   using Number = hn::TFromD<typename Type::Summed>;
-  using Extremum = Type::Extremum;
+  using Extremum = typename Type::Extremum;
   Number *sum = nullptr, *lost = nullptr, *running = nullptr;
   Extremum *smallest = nullptr, *largest = nullptr;
   Number *absolute = nullptr, *square = nullptr;
@@ -95,8 +95,8 @@ struct Places {
 // The sums of kLanes lines, in registers: of columns, or of the lanes of a row.
 template <class Type, Depth kDepth, bool kWeighted>
 struct Sums {
-  using Summed = Type::Summed;
-  using Compared = Type::Compared;
+  using Summed = typename Type::Summed;
+  using Compared = typename Type::Compared;
   using Vector = hn::Vec<Summed>;
   static constexpr std::size_t kCount = kVectors<Type>, kCompared = Step<Type>::kCompared;
   static constexpr bool kPlain = kDepth >= Depth::kSums, kRunning = kPlain && kWeighted;
@@ -207,11 +207,11 @@ template <class Type, Depth kDepth, bool kWeighted>
 HWY_INLINE void finish_row(const Sums<Type, kDepth, kWeighted>& sums, std::size_t cols, PartialSums& rows,
                            std::size_t row) {
   using Row = Sums<Type, kDepth, kWeighted>;
-  using Compared = Type::Compared;
+  using Compared = typename Type::Compared;
   if constexpr (Row::kPlain) rows.sum[row] = total(sums.sum);
   if constexpr (Row::kLost) rows.lost[row] = total(sums.lost);
   if constexpr (Row::kRunning) {
-    using Summed = Type::Summed;
+    using Summed = typename Type::Summed;
     std::array<typename Places<Type>::Number, kLanes> sum, running;
     for (std::size_t v = 0; v < Row::kCount; ++v) {
       hn::StoreU(sums.sum[v], Summed(), sum.data() + v * kWidth<Summed>);
@@ -266,7 +266,7 @@ class Narrowed {
 // The products of kLanes columns with numbers for each row, in registers.
 template <class Type, bool kWeighted>
 struct Products {
-  using Summed = Type::Summed;
+  using Summed = typename Type::Summed;
   using Vector = hn::Vec<Summed>;
   using Number = hn::TFromD<Summed>;
   struct At {
@@ -398,7 +398,7 @@ template <class Type, Depth kDepth, bool kWeighted, bool kLeft>
 HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, std::int64_t first_row, PartialSums& rows,
                                PartialSums& columns, ColumnProducts& left_times) {
   using Lines = Sums<Type, kDepth, kWeighted>;
-  using Number = Places<Type>::Number;
+  using Number = typename Places<Type>::Number;
   const auto cols = static_cast<std::size_t>(tile.cols);
   TileColumns<std::conditional_t<Lines::kPlain, Number, double>> sums;
   TileColumns<std::conditional_t<kLeft, Number, double>> products;
@@ -443,8 +443,8 @@ HWY_NOINLINE void read_tile_as(const Tile& tile, const TileReading& reading, std
 template <std::size_t kRows, class Type, bool kWeighted>
 HWY_INLINE void multiply_some_rows(const Tile& tile, std::int64_t first, const typename Places<Type>::Number* plain,
                                    const typename Places<Type>::Number* weighted, Pair* rows) {
-  using Summed = Type::Summed;
-  using Number = Places<Type>::Number;
+  using Summed = typename Type::Summed;
+  using Number = typename Places<Type>::Number;
   using Numbers = std::conditional_t<std::is_same_v<Number, double>, Float64, Float32>;
   using Vector = hn::Vec<Summed>;
   constexpr std::size_t kCount = kVectors<Type>;
