@@ -128,37 +128,37 @@ void note_padding(const Microbatches& microbatches, const RankTable& table, std:
       describe_axes(microbatches, table), of, of == 1 ? "" : "es", first));
 }
 
+std::string list_of_names(const std::set<TensorId>& ids) {
+  std::set<std::string> names;
+  for (const TensorId& id : ids) names.insert(printable(id.name));
+  return comma_list(std::vector<std::string>(names.begin(), names.end()));
+}
+
 // Notes inputs that count within what the rank was given.
 void note_numbers_anew(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
-  std::set<std::string> names;
-  for (const TensorId& id : microbatches.samples.begin_anew) names.insert(printable(id.name));
-  if (names.empty()) return;
+  if (microbatches.samples.begin_anew.empty()) return;
   notes.push_back(fmt::format(
       "the numbers in these begin anew on each of the ranks along {}: they are the reference's less "
       "one number on each, and are not compared, while what is computed with them is: {}",
-      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+      describe_axes(microbatches, table), list_of_names(microbatches.samples.begin_anew)));
 }
 
 // Notes inputs that count what the rank was given.
 void note_own_counts(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
-  std::set<std::string> names;
-  for (const TensorId& id : microbatches.samples.own_counts) names.insert(printable(id.name));
-  if (names.empty()) return;
+  if (microbatches.samples.own_counts.empty()) return;
   notes.push_back(fmt::format(
       "these count what each of the ranks along {} was given: they add up to the reference's number, and are not "
       "compared, while what is computed with them is: {}",
-      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+      describe_axes(microbatches, table), list_of_names(microbatches.samples.own_counts)));
 }
 
 // Notes packed sequences, whose numbers count within what the rank was given.
 void note_packed(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
-  std::set<std::string> names;
-  for (const TensorId& id : microbatches.packed.own_numbers) names.insert(printable(id.name));
-  if (names.empty()) return;
+  if (microbatches.packed.own_numbers.empty()) return;
   notes.push_back(fmt::format(
       "the ranks along {} pack the sequences of their own samples: the numbers that say how are not compared, and "
       "where the samples are known each row is, with the reference's of the same sample and step: {}",
-      describe_axes(microbatches, table), comma_list(std::vector<std::string>(names.begin(), names.end()))));
+      describe_axes(microbatches, table), list_of_names(microbatches.packed.own_numbers)));
 }
 
 }  // namespace

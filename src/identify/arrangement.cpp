@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/tensor_name.h"
@@ -25,18 +26,21 @@ std::optional<std::int32_t> first_iteration(const Trace& trace) {
   return first;
 }
 
+using Parameters = std::map<TensorId, const Entry*>;
+
 // The parameters of the iteration that a rank holds.
-std::map<TensorId, const Entry*> parameters_of(const RankTrace& rank, std::int32_t iteration) {
-  std::map<TensorId, const Entry*> parameters;
+Parameters parameters_of(const RankTrace& rank, std::int32_t iteration) {
+  Parameters parameters;
   for (const Entry& entry : rank.entries) {
     if (entry.id.kind == Kind::kParam && entry.id.iteration == iteration) parameters.emplace(entry.id, &entry);
   }
   return parameters;
 }
 
-bool are_alike(const Entry& one, const Entry& other) {
-  return one.checksum == other.checksum && one.bytes == other.bytes;
-}
+// What tells one value of a parameter from another.
+using Value = std::tuple<std::uint64_t, std::uint64_t, Shape>;
+
+Value value_of(const Entry& entry) { return {entry.checksum, entry.bytes, entry.shape}; }
 
 // What a rank holds of a parameter.
 struct Held {
@@ -94,27 +98,16 @@ struct Holdings {
 };
 
 using Ranks = std::vector<const RankTrace*>;
-
-using Parameters = std::map<TensorId, const Entry*>;
 using ByName = std::map<TensorId, std::vector<Held>>;
 
-// True where each of the reference's is held, by its name or, as experts that each rank numbers from 0, by its bytes.
+// True where each of the reference's is held, by its name or, as experts that each rank numbers from 0, by its value.
 bool are_all_held(const Parameters& whole, const ByName& held) {
-  std::set<std::uint64_t> checksums;
+  std::set<Value> values;
   for (const auto& [id, parts] : held) {
-    for (const Held& part : parts) checksums.insert(part.entry->checksum);
+    for (const Held& part : parts) values.insert(value_of(*part.entry));
   }
   return std::all_of(whole.begin(), whole.end(), [&](const auto& item) {
-    return held.contains(item.first) || checksums.contains(item.second->checksum);
-  });
-}
-
-// True where each part is one of the reference's parameters, whichever.
-bool are_parameters_of(const Parameters& whole, const std::vector<Held>& parts) {
-  return std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
-    return std::any_of(whole.begin(), whole.end(), [&](const auto& item) {
-      return item.second->shape == part.entry->shape && are_alike(*item.second, *part.entry);
-    });
+    return held.contains(item.first) || values.contains(value_of(*item.second));
   });
 }
 
@@ -129,20 +122,25 @@ std::optional<Holdings> holdings_of(const RankTrace& reference, const Ranks& ran
     }
   }
   if (whole.empty() || !are_all_held(whole, held)) return std::nullopt;
+  std::set<Value> trusted_values;
+  for (const auto& [id, entry] : whole) trusted_values.insert(value_of(*entry));
   Holdings holding;
   for (const auto& item : held) {
     const std::vector<Held>& parts = item.second;
     const Held trusted{&reference, whole.at(item.first)};
     if (trusted.entry->sketch) return std::nullopt;
     const bool are_whole = std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
-      return part.entry->shape == trusted.entry->shape && are_alike(*part.entry, *parts[0].entry);
+      return part.entry->shape == trusted.entry->shape && value_of(*part.entry) == value_of(*parts[0].entry);
+    });
+    const bool are_others = std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
+      return trusted_values.contains(value_of(*part.entry));
     });
     if (are_whole && parts.size() == ranks.size()) {
       ++holding.copied;
     } else if (are_whole) {
       ++holding.of_some;
-      holding.trusted += are_alike(*parts[0].entry, *trusted.entry) ? 1 : 0;
-    } else if (are_parameters_of(whole, parts)) {
+      holding.trusted += value_of(*parts[0].entry) == value_of(*trusted.entry) ? 1 : 0;
+    } else if (are_others) {
       ++holding.of_some;
       ++holding.trusted;
     } else {

@@ -67,7 +67,7 @@ std::int64_t channels_of(const Shape& output, const Shape& parameter) {
   return output.size() + 1 == parameter.size() ? output[0] : 0;
 }
 
-bool is_recorded(const LogicalTensor* tensor) { return !tensor->sketched && !tensor->rows; }
+bool is_recorded(const LogicalTensor& tensor) { return !tensor.sketched && !tensor.rows; }
 
 // Adds up the terms of a bias's gradient.
 class BiasTerms {
@@ -76,7 +76,7 @@ class BiasTerms {
 
   void add(const LogicalTensor& of_output) {
     const Shape& shape = of_output.shape;
-    const bool is_last = sums_.size() == 1 || shape.back() == std::ssize(sums_);
+    const bool is_last = sums_.size() == 1 || shape.size() < 3 || shape.back() == std::ssize(sums_);
     const std::int64_t inside = is_last ? 1 : element_count(Shape(shape.begin() + 2, shape.end()));
     const Values terms = values_of(of_output);
     for (std::size_t i = 0; i < terms.size(); ++i) {
@@ -106,20 +106,24 @@ class BiasTerms {
 
 // Returns the rounding of a bias's gradient, in units of epsilon, as its recorded terms make it; absent where they were
 // not recorded whole or are not what was added up. One backward may be that of several forwards, as of what is real and
-// what is made: then the terms of micro-batches that follow belong to it.
+// what is made: then the terms of micro-batches that follow, and have no gradient of their own, belong to it.
 std::optional<double> rounding_by_terms(const Alignment& alignment, const LogicalTensor& gradient,
                                         const std::string& module) {
   const Values recorded = values_of(gradient);
   BiasTerms terms(gradient.shape);
-  for (TensorId id = gradient.id;; ++id.microbatch) {
+  const auto is_of_it = [&](const TensorId& id) {
+    return id.microbatch == gradient.id.microbatch || find_tensor(alignment, id) == nullptr;
+  };
+  for (TensorId id = gradient.id; is_of_it(id); ++id.microbatch) {
     const auto gradients_of_outputs = calls_of(alignment, id, Kind::kGradOutput, module);
     if (gradients_of_outputs.empty()) return std::nullopt;
     for (const LogicalTensor* of_output : gradients_of_outputs) {
-      if (!is_recorded(of_output)) return std::nullopt;
+      if (!is_recorded(*of_output)) return std::nullopt;
       terms.add(*of_output);
     }
     if (const auto rounding = terms.rounding(recorded, summing_epsilon(epsilon_of(gradient.dtype)))) return rounding;
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -138,7 +142,7 @@ std::optional<OwnRounding> rounding_one_by_one(const Alignment& alignment, const
   if (terms < 2) return std::nullopt;
   double rounding = std::sqrt(static_cast<double>(terms)) / 6;
   const auto elements = static_cast<double>(element_count(shape));
-  if (elements <= kFewElements && last_component(gradient.id.name) == "bias" && is_recorded(&gradient)) {
+  if (elements <= kFewElements && last_component(gradient.id.name) == "bias" && is_recorded(gradient)) {
     rounding = std::max(rounding, rounding_by_terms(alignment, gradient, module).value_or(0));
   }
   const double norm = summing_epsilon(epsilon_of(gradient.dtype)) * rounding;

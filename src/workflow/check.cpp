@@ -219,9 +219,10 @@ void tie_by_bytes(const Trace& reference, const Trace& candidate, LoadedRuns& lo
 // samples do, where nobody says how context parallelism places tensors.
 void take_told_axes(const Trace& reference, const Trace& candidate, LoadedRuns& loaded) {
   Annotations& annotations = loaded.annotations;
+  const bool is_said = !annotations.rules.empty() || !annotations.microbatches.axes.empty();
+  if (annotations.axes && is_said) return;
   ToldAxes told = axes_told_by(reference, candidate);
   if (told.axes.empty() || (annotations.axes && annotations.axes->text != told.axes)) return;
-  const bool is_said = !annotations.rules.empty() || !annotations.microbatches.axes.empty();
   if (told.are_sequences && !is_said) annotations.microbatches.axes = {told.axes.substr(0, told.axes.find('='))};
   if (annotations.axes) return;
   annotations.axes = {told.axes, "the bytes of its parameters and inputs"};
@@ -597,8 +598,8 @@ Checked check_with(const CheckOptions& given, const std::optional<std::string>& 
                    std::optional<PossibleLossScale>* possible) {
   LoadedRuns loaded = load_and_align(given, loss_scale, team);
   CheckOptions options = given;
-  if (!loaded.told_axes.axes.empty())
-    options.annotations.axes = loaded.told_axes.axes;  // for the commands that are proposed
+  // For the commands that are proposed.
+  if (!loaded.told_axes.axes.empty()) options.annotations.axes = loaded.told_axes.axes;
   // Alignments are not changed any more: which tensors are compared, and where each of their elements lies.
   const Measured measured = measure(loaded, options, team);
   // Differences and tolerances are not changed any more.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -10,6 +9,7 @@
 #include "base/count_of.h"
 #include "base/error.h"
 #include "host/launch.h"
+#include "host/temporary_directory.h"
 #include "identify/arrangement.h"
 #include "load/trace_reader.h"
 #include "workflow/collect.h"
@@ -18,27 +18,6 @@ namespace ttrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A directory of its own among the temporary ones, which goes with this object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "ttrace-try-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw InputError(name + ": cannot be made; expected a place for a short trace");
-    path_ = name;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // The first line by which a program says what is wrong: that of a launcher comes behind it. Else its last words.
 std::string complaint_in(const fs::path& log) {
@@ -76,7 +55,7 @@ std::string what_went_wrong(const std::string& program, const CommandResult& res
 }  // namespace
 
 FirstTry try_first_iteration(const Job& job, const AnnotationSource& annotations, std::chrono::seconds limit) {
-  const TemporaryDirectory directory;
+  const TemporaryDirectory directory("a short trace");
   CollectOptions options;
   options.output = directory.path() / "trace";
   options.annotations = annotations;

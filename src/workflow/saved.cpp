@@ -1,7 +1,6 @@
 #include "workflow/saved.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +17,7 @@
 #include "format/safetensors.h"
 #include "host/exit_codes.h"
 #include "host/installation.h"
+#include "host/temporary_directory.h"
 #include "host/launch.h"
 #include "load/safetensors_reader.h"
 #include "load/trace_reader.h"
@@ -91,31 +91,6 @@ std::string format_of_folder(const fs::path& folder) {
   return has_tensors ? kCheckpoint : "";
 }
 
-// A directory that is removed with all that is in it; what was mapped of it stays.
-class ImportDirectory {
- public:
-  ImportDirectory() {
-    std::error_code ignored;
-    const fs::path parent = fs::temp_directory_path(ignored);
-    std::string made = (parent / "ttrace-XXXXXX").string();
-    if (::mkdtemp(made.data()) == nullptr) {
-      throw InputError(fmt::format("{}: cannot be made; expected room for what is imported (TMPDIR says where)", made));
-    }
-    path_ = made;
-  }
-  ~ImportDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ImportDirectory(const ImportDirectory&) = delete;
-  ImportDirectory& operator=(const ImportDirectory&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 std::string import_name(std::size_t i, std::string_view what) { return fmt::format("{}-{}", what, i); }
 
 std::vector<std::string> import_command(const Source& source, const std::string& format, const std::string& python,
@@ -143,7 +118,7 @@ std::vector<std::string> import_command(const Source& source, const std::string&
 
 // Imports all of them side by side, as a Python takes a second to start where it needs torch.
 std::vector<Trace> import_all(const std::vector<std::pair<Source, std::string>>& sources, const SavedOptions& options) {
-  const ImportDirectory scratch;
+  const TemporaryDirectory scratch("what is imported");
   std::vector<LoggedCommand> commands;
   for (const auto& [source, format] : sources) {
     const std::size_t i = commands.size();

@@ -223,8 +223,8 @@ class Clock:
         called before each further one, too: behind the backward of the one before."""
         latest = self.latest
         if latest is None:
-            self._preceding |= {name} - {""}
-        elif not (name in self._preceding and latest.chunk and latest.chunk.number == 0 and latest.arrived):
+            self._preceding.add(name)
+        elif not (name and name in self._preceding and latest.chunk and latest.chunk.number == 0 and latest.arrived):
             return latest
         number = latest.number + 1 if latest else 0
         if self._to_come is None or self._to_come.number != number:

@@ -101,6 +101,36 @@ TEST_CASE("halves of a sum that are added up one by one are within it, a lost te
   CHECK(std::sqrt(by_loss / whole_square) > 100 * allowed);
 }
 
+TEST_CASE("a bias beside gradients of no such shape has the rounding of its count, or none") {
+  for (const Shape& shape : {Shape{}, Shape{5}, Shape{2, 5}, Shape{2, 5, 7}}) {
+    Module odd;
+    odd.add_values(Kind::kGradOutput, "odd", shape,
+                   std::vector<float>(static_cast<std::size_t>(element_count(shape)), 1));
+    const auto& gradient = odd.add_values(Kind::kParamGrad, "odd.bias", {3}, {1, 2, 3});
+    CHECK(odd.terms(gradient) <= 35);
+  }
+}
+
+TEST_CASE("terms of a micro-batch that has a gradient of its own are no other's") {
+  Module linear;
+  linear.add_values(Kind::kGradOutput, "linear", {4, 1}, {-1, -1, -1, -1});
+  for (const bool is_of_both : {true, false}) {
+    LogicalTensor later = linear.add_values(Kind::kGradOutput, "linear", {4, 1}, {-1, -1, -1, -1});
+    later.id.microbatch = 1;
+    LogicalTensor made = linear.shards.tensor(Dtype::kFloat32, {4, 1});
+    made.id = later.id;
+    linear.shards.add(made, test::bytes_of(std::vector<float>{1, 1, 1, 1.5F}), {.parts = {1, 1}});
+    linear.alignment.tensors[made.id] = made;
+    const auto& gradient = linear.add_values(Kind::kParamGrad, "linear.bias", {1}, {0.5F});
+    if (!is_of_both) {
+      LogicalTensor own = gradient;
+      own.id.microbatch = 1;
+      linear.alignment.tensors[own.id] = own;
+    }
+    CHECK((linear.terms(gradient) > 100) == is_of_both);
+  }
+}
+
 // A discriminator's last bias: eight real samples pull it up, eight made ones down, and hardly anything is left.
 TEST_CASE("what is left of terms that nearly cancel is as far off as the sums on the way are") {
   std::mt19937_64 random(3);
