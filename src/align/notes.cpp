@@ -137,10 +137,10 @@ std::string list_of_names(const std::set<TensorId>& ids) {
 // Notes inputs that count within what the rank was given.
 void note_numbers_anew(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (microbatches.samples.begin_anew.empty()) return;
-  notes.push_back(fmt::format(
-      "the numbers in these begin anew on each of the ranks along {}: they are the reference's less "
-      "one number on each, and are not compared, while what is computed with them is: {}",
-      describe_axes(microbatches, table), list_of_names(microbatches.samples.begin_anew)));
+  notes.push_back(
+      fmt::format("the numbers in these begin anew on each of the ranks along {}: they are the reference's less "
+                  "one number on each, and are not compared, while what is computed with them is: {}",
+                  describe_axes(microbatches, table), list_of_names(microbatches.samples.begin_anew)));
 }
 
 // Notes inputs that count what the rank was given.

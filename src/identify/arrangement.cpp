@@ -132,9 +132,8 @@ std::optional<Holdings> holdings_of(const RankTrace& reference, const Ranks& ran
     const bool are_whole = std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
       return part.entry->shape == trusted.entry->shape && value_of(*part.entry) == value_of(*parts[0].entry);
     });
-    const bool are_others = std::all_of(parts.begin(), parts.end(), [&](const Held& part) {
-      return trusted_values.contains(value_of(*part.entry));
-    });
+    const bool are_others = std::all_of(
+        parts.begin(), parts.end(), [&](const Held& part) { return trusted_values.contains(value_of(*part.entry)); });
     if (are_whole && parts.size() == ranks.size()) {
       ++holding.copied;
     } else if (are_whole) {

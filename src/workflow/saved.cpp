@@ -17,8 +17,8 @@
 #include "format/safetensors.h"
 #include "host/exit_codes.h"
 #include "host/installation.h"
-#include "host/temporary_directory.h"
 #include "host/launch.h"
+#include "host/temporary_directory.h"
 #include "load/safetensors_reader.h"
 #include "load/trace_reader.h"
 
