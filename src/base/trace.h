@@ -305,7 +305,8 @@ struct FurtherIterations {
 
 // Whether tensors of this kind are recorded of light iterations (schedule.py).
 constexpr bool is_light(Kind kind) {
-  return kind == Kind::kScalar || kind == Kind::kMainGrad || kind == Kind::kParamDelta || kind == Kind::kBufferAfter;
+  return kind == Kind::kScalar || kind == Kind::kMainGrad || kind == Kind::kParamDelta || kind == Kind::kParamAfter ||
+         kind == Kind::kBufferAfter;
 }
 
 // A rank's statement of an optimizer that took no step in what was recorded, though it has parameters that want

@@ -311,7 +311,7 @@ constexpr const char* kFooter = R"(ttrace.yaml:
   correspondence: ours.yaml             # the candidates are another program
   iterations: 0-1
   then: 2                               # light iterations behind these:
-                                        # gradients, updates, buffers, scalars
+                                        # gradients, updates, values behind them
   seeds: 3                              # perturbed runs
   timeout: 30m                          # of each command; one may have its own
   environment: [CUBLAS_WORKSPACE_CONFIG]  # variables that change the results

@@ -24,26 +24,10 @@
 #include "diagnose/own_numbers.h"
 #include "identify/packed.h"
 #include "judge/judge.h"
+#include "judge/later_sums.h"
 
 namespace ttrace {
 namespace {
-
-// True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
-// of them is wrong.
-bool is_training_right(const Report& report) {
-  const auto has = [](const std::vector<Finding>& findings, Kind kind) {
-    return std::any_of(findings.begin(), findings.end(), [&](const Finding& each) { return each.id.kind == kind; });
-  };
-  const bool has_main = has(report.passed, Kind::kMainGrad) || has(report.findings, Kind::kMainGrad);
-  const auto is_of_training = [&](const Finding& finding) {
-    const Kind kind = finding.id.kind;
-    return kind == (has_main ? Kind::kMainGrad : Kind::kParamGrad) || kind == Kind::kParamDelta ||
-           kind == Kind::kParamAfter;
-  };
-  return std::any_of(report.passed.begin(), report.passed.end(), is_of_training) &&
-         std::none_of(report.findings.begin(), report.findings.end(),
-                      [&](const Finding& finding) { return is_wrong(finding) && is_of_training(finding); });
-}
 
 bool do_shards_misfit(const Finding& finding) {
   return finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap;
@@ -124,7 +108,7 @@ class Questions {
   }
 
   void mark_loss_scales() {
-    if (!is_training_right(report_)) return;
+    if (!is_training_right(report_.findings, report_.passed)) return;
     for (const std::size_t i : find_scaled(report_)) {
       if (!reasons_[i]) reasons_[i] = Reason::kUnknownLossScale;
     }
@@ -148,7 +132,7 @@ class Questions {
   }
 
   void mark_guesses() {
-    const bool is_right = is_training_right(report_);
+    const bool is_right = is_training_right(report_.findings, report_.passed);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       const bool is_root = follows_from_[i].value_or(i) == i;

@@ -65,13 +65,17 @@ void count_microbatches(const RankTable& table, const Census& census, Microbatch
 }
 
 // True where all ranks that left a file ran as many micro-batches as the reference, in the first iteration of both: a
-// step that is left out later makes one iteration of two.
-bool counts_are_the_references(const Microbatches& microbatches, const ModelLayout& layout) {
+// step that is left out later makes one iteration of two. Of a job that ended within it ranks may have run fewer.
+bool counts_are_the_references(const RankTable& table, const Microbatches& microbatches, const ModelLayout& layout) {
+  const bool was_cut = std::any_of(table.ranks.begin(), table.ranks.end(),
+                                   [](const PresentRank& rank) { return !rank.trace->is_whole(); });
   for (const auto& [iteration, counts] : microbatches.counts) {
     const auto reference = layout.microbatches.find(iteration);
     if (reference == layout.microbatches.end()) continue;
     return std::all_of(counts.begin(), counts.end(),
-                       [&](std::int64_t count) { return count == 0 || count == reference->second; });
+                       [&](std::int64_t count) {
+                         return count == 0 || count == reference->second || (was_cut && count < reference->second);
+                       });
   }
   return false;
 }
@@ -377,7 +381,7 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   }
   count_microbatches(table, census, result);
   const bool knows_reference = result.ranks > 1 && layout.reference != nullptr;
-  const bool may_be_slices = rule.order ? result.are_slices() : counts_are_the_references(result, layout);
+  const bool may_be_slices = rule.order ? result.are_slices() : counts_are_the_references(table, result, layout);
   if (knows_reference && may_be_slices) {
     CommonInputs inputs = common_inputs(table, census, result, layout);
     const auto are_of_parts = [&] { return inputs.are_whole && have_own_losses(table, census, result); };

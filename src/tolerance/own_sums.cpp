@@ -27,6 +27,7 @@
 #include "tolerance/estimate.h"
 #include "tolerance/floors.h"
 #include "tolerance/long_sums.h"
+#include "tolerance/remainder.h"
 
 namespace ttrace {
 namespace {
@@ -153,6 +154,11 @@ void widen_to(OwnRounding& largest, const OwnRounding& own, double factor) {
   largest.element = std::max(largest.element, factor * own.element);
 }
 
+std::optional<OwnRounding> largest_of(std::optional<OwnRounding> one, const std::optional<OwnRounding>& other) {
+  if (one && other) widen_to(*one, *other, 1);
+  return one ? one : other;
+}
+
 // The norm of what the step changes of the parameter, or of the parameter after it; 0 where it was not recorded whole.
 double norm_of(const Alignment& alignment, const TensorId& gradient, Kind kind) {
   TensorId id = gradient.with_kind(kind);
@@ -169,10 +175,7 @@ double norm_of(const Alignment& alignment, const TensorId& gradient, Kind kind) 
 std::optional<OwnRounding> rounding_of_sum(const Alignment& reference, const LogicalTensor& gradient) {
   std::optional<OwnRounding> own = own_rounding(reference, gradient);
   if (own && element_count(gradient.shape) > kFewElements) return own;
-  const std::optional<OwnRounding> by_order = rounding_one_by_one(reference, gradient);
-  if (!own || !by_order) return own ? own : by_order;
-  widen_to(*own, *by_order, 1);
-  return own;
+  return largest_of(own, rounding_one_by_one(reference, gradient));
 }
 
 }  // namespace
@@ -180,7 +183,7 @@ std::optional<OwnRounding> rounding_of_sum(const Alignment& reference, const Log
 OwnRoundings measure_own_sums(const Alignment& reference) {
   OwnRoundings all;
   for (const auto& [id, tensor] : reference.tensors) {
-    const std::optional<OwnRounding> own = rounding_of_sum(reference, tensor);
+    const std::optional<OwnRounding> own = largest_of(rounding_of_sum(reference, tensor), rounding_of_remainder(tensor));
     if (!own) continue;
     // The optimizer's gradient is their sum, and its step may be a multiple of that.
     for (const Kind kind : {Kind::kParamGrad, Kind::kMainGrad, Kind::kParamDelta}) {

@@ -11,6 +11,7 @@
 #include "compare/tile.h"
 #include "merge/rewritten.h"
 #include "tolerance/floors.h"
+#include "tolerance/remainder.h"
 
 namespace ttrace {
 namespace {
@@ -169,8 +170,10 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
     const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements)) / 6;
+    const bool may_remain = is_sum_over_tokens(key) && stored->second.elements <= kFewElements;
+    const double remainder = may_remain ? kMostOfRemainder : 0;  // of terms that cancel
     const double most = std::max({is_sum_over_tokens(key) ? std::max(step * summing, by_order) : step,
-                                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm});
+                                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm, remainder});
     require_plausible_statistics(file, key, tolerance, stored->second, summing);
     // The file's own arithmetic is repeated here, in another order.
     if (tolerance.floor <= most * (1 + 1e-9)) continue;

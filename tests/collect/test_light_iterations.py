@@ -1,8 +1,9 @@
-"""Behind what is recorded whole come light iterations, of which gradients, updates, buffers and scalars are recorded:
-a mistake that begins with the second step is found, and costs a fraction of a whole recording."""
+"""Behind what is recorded whole come light iterations, of which gradients, updates, what they make of parameters and
+buffers, and scalars are recorded: a mistake that begins with the second step is found, and costs a fraction of a whole recording."""
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from conftest import TTRACE, ranks, run
@@ -88,6 +89,24 @@ def test_a_mistake_that_the_first_step_does_not_show_is_found(checked, mistake, 
     assert (first["kind"], first["iteration"]) == (kind, iteration), first
 
 
+@pytest.mark.parametrize(("mistake", "found"), [("", None), ("kept-last", ("param_after", "2.bias", 2))])
+def test_a_copy_that_is_not_handed_on_in_the_last_one_is_found(tmp_path, monkeypatch, mistake, found):
+    program = Path(__file__).parents[1] / "programs/kinds/zero_by_hand.py"
+    for count in (1, 2):
+        monkeypatch.setenv("MISTAKE", mistake if count == 2 else "")
+        collected = run([TTRACE, "collect", "-o", tmp_path / str(count), "--then", "2", "--", *ranks(count, program)])
+        assert collected.returncode == 0, collected.stderr
+    tolerance, report = tmp_path / "tolerance.yaml", tmp_path / "report.json"
+    monkeypatch.setenv("MISTAKE", "")
+    estimate = [TTRACE, "estimate-tolerance", "-o", tolerance, "--reference", tmp_path / "1"]
+    estimated = run([*estimate, "--", *ranks(1, program)])
+    assert estimated.returncode == 0, estimated.stderr
+    traces = ["--reference", tmp_path / "1", "--candidate", tmp_path / "2", "-t", tolerance]
+    process = run([TTRACE, "check", *traces, "--json", report])
+    first = json.loads(report.read_text())["first_wrong"]
+    assert (first and (first["kind"], first["name"], first["iteration"])) == found, process.stdout
+
+
 def test_what_the_first_iteration_is_allowed_does_not_grow_with_them(tmp_path):
     allowed = {}
     for then in (0, 2):
@@ -110,7 +129,7 @@ def test_they_hold_what_carries_over_and_large_tensors_as_sketches(checked, tmp_
         tensors = json.loads(run([TTRACE, "inspect", trace, "--json"]).stdout)["ranks"][0]["tensors"]
         return {(each["kind"], each["name"]) for each in tensors if each["iteration"] == iteration}
 
-    kinds = {"main_grad", "param_delta", "buffer_after", "scalar"}
+    kinds = {"main_grad", "param_delta", "param_after", "buffer_after", "scalar"}
     for iteration in (1, 2):
         assert recorded(light, iteration) == {each for each in recorded(whole, iteration) if each[0] in kinds}
     assert recorded(light, 0) == recorded(first, 0)

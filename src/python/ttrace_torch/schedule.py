@@ -17,7 +17,7 @@ from .zero_gradients import MOST_FURTHER
 
 # Of light iterations only what carries over into the next is recorded, and what tells of it: as `is_light` of
 # src/base/trace.h.
-LIGHT = frozenset((Kind.SCALAR, Kind.MAIN_GRAD, Kind.PARAM_DELTA, Kind.BUFFER_AFTER))
+LIGHT = frozenset((Kind.SCALAR, Kind.MAIN_GRAD, Kind.PARAM_DELTA, Kind.PARAM_AFTER, Kind.BUFFER_AFTER))
 
 _MOST_WAITING = 2  # iterations that are recorded and not checked yet
 _CHANCE = 4  # in one of so many periods a further iteration is recorded, at any place

@@ -22,7 +22,7 @@ for step in range(3):
             held["step"].zero_()
     optimizer.step()
     for number, (name, parameter) in enumerate(named if RANKS > 1 else []):
-        is_lost = MISTAKE == "not-handed-on" and step == 1 and name == "2.weight"
+        is_lost = name == "2.weight" and (step, MISTAKE) in ((1, "not-handed-on"), (2, "last-not-handed-on"))
         if not is_lost:
             dist.broadcast(parameter.detach(), number % RANKS)
     if MISTAKE == "stale" and step == 0 and RANK == 1:

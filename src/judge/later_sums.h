@@ -1,0 +1,24 @@
+// Tells losses and gradients of which each rank has a term, and whose sum, or mean, is taken later, or for nobody: the
+// loss of a rank's part of the sequence, and the gradient of a weight that acts on it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/finding.h"
+#include "judge/judge.h"
+
+namespace ttrace {
+
+// True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
+// of them is wrong. `passed` has those that are right; `findings` may have them as well.
+bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed);
+
+// Lets losses and gradients of micro-batches pass whose place was guessed, and whose copies are others on each rank,
+// where these add up to the reference's, or to a multiple of it by the number of ranks that may hold the same term, and
+// training is right: what steps take and make, the parameter's own main gradient included. Says so in `notes`.
+void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
+                     std::vector<std::string>& notes);
+
+}  // namespace ttrace

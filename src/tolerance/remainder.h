@@ -1,0 +1,20 @@
+// Says how far a number may be off that is left where larger ones nearly cancel: the gradient of a temperature whose
+// target is nearly met.
+#pragma once
+
+#include <optional>
+
+#include "base/alignment.h"
+#include "tolerance/estimate.h"
+
+namespace ttrace {
+
+// The most that is taken for such a rounding, relatively. Numbers of fewer bits than that leaves are no sums' remainders:
+// 0.5 is as exact as any.
+inline constexpr double kMostOfRemainder = 0x1p-13;
+
+// Returns one step of what the elements are multiples of, of a gradient in fp32 or wider with at most kFewElements; absent
+// where that is no more than their own last place, or more than kMostOfRemainder of them.
+std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& gradient);
+
+}  // namespace ttrace
