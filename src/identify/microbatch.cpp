@@ -72,10 +72,9 @@ bool counts_are_the_references(const RankTable& table, const Microbatches& micro
   for (const auto& [iteration, counts] : microbatches.counts) {
     const auto reference = layout.microbatches.find(iteration);
     if (reference == layout.microbatches.end()) continue;
-    return std::all_of(counts.begin(), counts.end(),
-                       [&](std::int64_t count) {
-                         return count == 0 || count == reference->second || (was_cut && count < reference->second);
-                       });
+    return std::all_of(counts.begin(), counts.end(), [&](std::int64_t count) {
+      return count == 0 || count == reference->second || (was_cut && count < reference->second);
+    });
   }
   return false;
 }

@@ -9,10 +9,12 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "base/count_of.h"
 #include "base/describe.h"
+#include "base/tensor_name.h"
 #include "merge/values.h"
 
 namespace ttrace {
@@ -23,9 +25,17 @@ using Step = std::tuple<std::int32_t, std::int32_t, std::string>;
 
 Step step_of(const TensorId& id) { return {id.iteration, id.chunk, id.name.get()}; }
 
+// True for what `backward()` was called on, and for no number that the program records itself.
+bool is_loss_of_backward(const TensorId& id) {
+  return id.kind == Kind::kScalar && id.microbatch != kNoMicrobatch && TensorName(id.name).path == "loss";
+}
+
+// Copies of a gradient that is rounding alone need not disagree by what is allowed of that.
 bool may_be_terms(const Finding& finding) {
-  return finding.guessed && finding.verdict == Verdict::kFail && finding.reason == Reason::kReplicasDisagree &&
-         finding.allowed && (is_loss(finding.id) || finding.id.kind == Kind::kParamGrad);
+  if (!finding.guessed || finding.verdict != Verdict::kFail || !finding.allowed) return false;
+  const bool is_gradient = finding.id.kind == Kind::kParamGrad;
+  return (finding.reason == Reason::kReplicasDisagree && (is_gradient || is_loss_of_backward(finding.id))) ||
+         (finding.reason == Reason::kExceedsTolerance && is_gradient);
 }
 
 // True where the copies add up to the reference, or to a multiple of it, as where several ranks have each term, or where
@@ -77,25 +87,29 @@ void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& fi
   std::copy_if(findings.begin(), findings.end(), std::back_inserter(passed),
                [](const Finding& finding) { return finding.verdict == Verdict::kPass; });
   if (!is_training_right(findings, passed)) return;
-  std::set<Step> with_main_gradient;
-  for (const Finding& finding : passed) {
-    if (finding.id.kind == Kind::kMainGrad) with_main_gradient.insert(step_of(finding.id));
+  std::map<Step, Verdict> main_gradients;  // that are right, or rounding alone
+  for (const Finding& finding : findings) {
+    const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
+    if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
+    main_gradients.try_emplace(step_of(finding.id), finding.verdict);
   }
-  if (with_main_gradient.empty()) return;
+  if (main_gradients.empty()) return;
   std::map<TensorId, const TensorPair*> pairs_by_id;
   for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
-    const bool is_stepped = is_loss(finding.id) || with_main_gradient.contains(step_of(finding.id));
+    const auto main_gradient = main_gradients.find(step_of(finding.id));
+    const bool is_stepped = is_loss_of_backward(finding.id) || main_gradient != main_gradients.end();
     const auto pair = pairs_by_id.find(finding.id);
     if (!may_be_terms(finding) || !is_stepped || pair == pairs_by_id.end()) continue;
     const bool is_whole = !pair->second->candidate->rows && !pair->second->candidate->sketched;
     if (!is_whole || !add_up(*pair->second, *finding.allowed)) continue;
     if (count++ == 0) first = to_string(finding.id);
-    finding.verdict = Verdict::kPass;
-    finding.reason = Reason::kNone;
-    finding.message.clear();
+    const bool is_proved = is_loss_of_backward(finding.id) || main_gradient->second == Verdict::kPass;
+    finding.verdict = is_proved ? Verdict::kPass : Verdict::kUntrusted;
+    finding.reason = is_proved ? Reason::kNone : Reason::kNoise;
+    finding.message = is_proved ? "" : "rounding alone, as the gradient that the step takes is";
   }
   if (count == 0) return;
   notes.push_back(fmt::format(

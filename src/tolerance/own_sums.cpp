@@ -183,7 +183,8 @@ std::optional<OwnRounding> rounding_of_sum(const Alignment& reference, const Log
 OwnRoundings measure_own_sums(const Alignment& reference) {
   OwnRoundings all;
   for (const auto& [id, tensor] : reference.tensors) {
-    const std::optional<OwnRounding> own = largest_of(rounding_of_sum(reference, tensor), rounding_of_remainder(tensor));
+    const std::optional<OwnRounding> own =
+        largest_of(rounding_of_sum(reference, tensor), rounding_of_remainder(tensor));
     if (!own) continue;
     // The optimizer's gradient is their sum, and its step may be a multiple of that.
     for (const Kind kind : {Kind::kParamGrad, Kind::kMainGrad, Kind::kParamDelta}) {

@@ -169,9 +169,10 @@ void keep_common_iterations(Trace& reference, Trace& candidate, bool with_light,
   if (light.empty()) return;
   if (!with_light) leave_out(light, ranks);
   const std::string_view what =
-      with_light ? "its gradients, updates, scalars, and parameters and buffers after the step are compared, large ones as "
-                   "sketches"
-                 : "not compared, as default tolerances are of one iteration: ttrace estimate-tolerance measures it";
+      with_light
+          ? "its gradients, updates, scalars, and parameters and buffers after the step are compared, large ones as "
+            "sketches"
+          : "not compared, as default tolerances are of one iteration: ttrace estimate-tolerance measures it";
   notes.push_back(fmt::format("light iteration {}: {}", fmt::join(light, ", "), what));
 }
 

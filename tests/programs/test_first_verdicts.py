@@ -124,6 +124,7 @@ def answers(verdict):
         ("no_module", "held"),
         ("no_module", "judged"),
         ("padded_vocabulary",),
+        ("halo",),
         ("local_experts",),
         ("local_experts", "dealt"),
         ("stages",),
@@ -160,8 +161,6 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("detection", "by-hand"), "run each rank's samples as a micro-batch of the reference"),
         (("by_hand",), "a line of the annotations says so"),
-        (("sequence",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
-        (("halo",), "a line of the annotations says so: loss: {scalar: {cp: partial}}"),
         (("renamed",), "a file for --correspondence"),
         (("step_order", "alike"), "it has the values of the reference's (optimizer).1"),
     ],
@@ -392,6 +391,13 @@ def test_copies_of_weights_that_differ_after_the_step_are_different_without_meas
     verdict = first_verdict("after_step", "unit", mistake="rank")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first.split()[0] == "2.weight", verdict
+
+
+def test_terms_that_a_program_sums_behind_its_backward_are_proved_by_their_sum(first_verdict):
+    verdict = first_verdict("sequence", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "these add up to the reference's" in verdict.text, verdict
+    assert verdict.report["questions"] == [], verdict
 
 
 def test_masters_that_a_program_keeps_by_hand_are_no_parameters_beside_the_model(first_verdict):
