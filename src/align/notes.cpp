@@ -93,10 +93,15 @@ std::string_view describe_samples(const Microbatches& microbatches) {
 void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
   const std::string axes = describe_axes(microbatches, table);
+  if (!microbatches.told.empty()) {
+    notes.push_back(fmt::format(
+        "the ranks along {} run the reference's micro-batches in an order that the bytes of their inputs tell", axes));
+    return;
+  }
   if (!microbatches.are_slices()) {
     notes.push_back(
-        fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as the "
-                    "integer inputs say (microbatches: {{order: blocked}})",
+        fmt::format("each of the ranks along {} runs consecutive micro-batches of the reference's, as their inputs say "
+                    "(microbatches: {{order: blocked}})",
                     axes));
     return;
   }

@@ -312,6 +312,114 @@ FittingOrders fitting_orders(const RankTable& table, const Census& census, const
   return fitting;
 }
 
+// What the model was given in a micro-batch: shapes and checksums, by name.
+using ModelInputs = std::map<std::string, std::pair<Shape, std::uint64_t>>;
+using InputsByCoordinate =
+    std::map<std::pair<std::int64_t, std::int32_t>, ModelInputs>;  // and number of the micro-batch there
+
+std::map<std::int32_t, InputsByCoordinate> given_to_ranks(const RankTable& table, const Census& census,
+                                                          const Microbatches& microbatches, const ModelLayout& layout) {
+  std::map<std::int32_t, InputsByCoordinate> given;
+  for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
+    const TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
+    if (id.microbatch < 0 || !is_of_whole_model(id) || entry.sketch) return;
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    given[id.iteration][{coordinate, id.microbatch}].try_emplace(id.name.get(), entry.shape.get(), entry.checksum);
+  });
+  return given;
+}
+
+// The reference's, by iteration, then what was given: the numbers of its micro-batches, ascending.
+std::map<std::int32_t, std::map<ModelInputs, std::vector<std::int32_t>>> given_to_reference(
+    const Alignment& reference) {
+  std::map<std::pair<std::int32_t, std::int32_t>, ModelInputs> given;
+  for (const auto& [id, tensor] : reference.tensors) {
+    const bool is_given = id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch >= 0;
+    if (!is_given || !is_of_whole_model(id) || tensor.sketched) continue;
+    const std::vector<Piece> pieces = tensor.pieces();
+    const bool is_whole = !pieces.empty() && pieces[0].entry->shape == tensor.shape;
+    if (is_whole)
+      given[{id.iteration, id.microbatch}].try_emplace(id.name.get(), tensor.shape, pieces[0].entry->checksum);
+  }
+  std::map<std::int32_t, std::map<ModelInputs, std::vector<std::int32_t>>> numbers;
+  for (const auto& [id, inputs] : given) numbers[id.first][inputs].push_back(id.second);
+  return numbers;
+}
+
+// Returns which of the reference's micro-batches each coordinate ran in an iteration; empty where some were given nothing
+// of the reference's, or two coordinates the same, and nothing tells.
+std::vector<std::vector<std::int32_t>> numbers_told_by(const InputsByCoordinate& given,
+                                                       const std::map<ModelInputs, std::vector<std::int32_t>>& numbers,
+                                                       const std::vector<std::int64_t>& counts) {
+  std::vector<std::vector<std::int32_t>> told(counts.size());
+  std::map<ModelInputs, std::size_t> taken;
+  std::map<ModelInputs, std::int64_t> owners;
+  for (const auto& [place, inputs] : given) {
+    const auto found = numbers.find(inputs);
+    const auto coordinate = static_cast<std::size_t>(place.first);
+    if (found == numbers.end() || place.second != std::ssize(told[coordinate])) return {};
+    if (owners.try_emplace(inputs, place.first).first->second != place.first) return {};
+    const std::size_t at = taken[inputs]++;
+    if (at >= found->second.size()) return {};
+    told[coordinate].push_back(found->second[at]);
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (std::ssize(told[i]) != counts[i]) return {};
+  }
+  return told;
+}
+
+// Returns the same for all iterations. Of light ones, of which no inputs were recorded, the first one tells.
+std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told_numbers(const RankTable& table,
+                                                                            const Census& census,
+                                                                            const Microbatches& microbatches,
+                                                                            const ModelLayout& layout) {
+  const auto numbers = given_to_reference(*layout.reference);
+  const auto given = given_to_ranks(table, census, microbatches, layout);
+  std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told;
+  for (const auto& [iteration, counts] : microbatches.counts) {
+    const auto of_ranks = given.find(iteration);
+    const auto of_reference = numbers.find(iteration);
+    if (of_ranks == given.end() || of_reference == numbers.end()) {
+      const bool is_as_first = !told.empty() && microbatches.counts.at(told.begin()->first) == counts;
+      if (!is_as_first) return {};
+      told[iteration] = told.begin()->second;
+      continue;
+    }
+    told[iteration] = numbers_told_by(of_ranks->second, of_reference->second, counts);
+    if (told[iteration].empty()) return {};
+  }
+  return told;
+}
+
+// True where the order numbers the micro-batches as they are told.
+bool are_in_order(const Microbatches& microbatches, MicrobatchOrder order) {
+  Microbatches ordered = microbatches;
+  ordered.order = order;
+  ordered.told.clear();
+  for (const auto& [iteration, numbers] : microbatches.told) {
+    for (std::size_t coordinate = 0; coordinate < numbers.size(); ++coordinate) {
+      for (std::size_t local = 0; local < numbers[coordinate].size(); ++local) {
+        const std::int32_t number = global_microbatch(ordered, iteration, static_cast<std::int64_t>(coordinate),
+                                                      static_cast<std::int32_t>(local));
+        if (number != numbers[coordinate][local]) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Sets the order that the bytes of what the model is given tell; returns false where they tell none.
+bool take_told_order(const RankTable& table, const Census& census, const ModelLayout& layout, Microbatches& result) {
+  result.told = told_numbers(table, census, result, layout);
+  if (result.told.empty()) return false;
+  const bool are_interleaved = are_in_order(result, MicrobatchOrder::kInterleaved);
+  if (!are_interleaved && are_in_order(result, MicrobatchOrder::kBlocked)) result.order = MicrobatchOrder::kBlocked;
+  result.deduced = !are_interleaved;
+  if (are_interleaved || result.order == MicrobatchOrder::kBlocked) result.told.clear();
+  return true;
+}
+
 // True where the two orders give some rank other micro-batches.
 bool orders_differ(const Microbatches& microbatches) {
   return microbatches.ranks > 1 &&
@@ -392,7 +500,8 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
     result.layout = rule.layout;
     if (result.are_slices()) tell_samples(table, census, layout, inputs, result);
   }
-  if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result)) {
+  if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result) &&
+      !take_told_order(table, census, layout, result)) {
     const FittingOrders fitting = fitting_orders(table, census, result, layout);
     if (fitting.blocked && !fitting.interleaved) result.order = MicrobatchOrder::kBlocked;
     result.deduced = result.order == MicrobatchOrder::kBlocked;
@@ -408,7 +517,7 @@ ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annota
   const ResolvedAnnotations annotations = resolve(with_program_words(given, trace), ranks.mesh);
   const Census census = census_of(ranks, -1, -1, 0);
   const Microbatches told = microbatches_of(ranks, census, annotations, layout_of(other));
-  if (!told.deduced) return {std::nullopt, told.open};
+  if (!told.deduced || !told.told.empty()) return {std::nullopt, told.open};
   MicrobatchRule rule = annotations.said.microbatches;
   rule.order = told.order;
   if (told.are_slices() && told.are_striped()) rule.layout = "striped";
@@ -448,6 +557,10 @@ std::int64_t microbatches_a_rank(const Microbatches& microbatches, std::int32_t 
 
 std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t iteration, std::int64_t coordinate,
                                std::int32_t local) {
+  if (!microbatches.told.empty()) {
+    const auto& of_rank = microbatches.told.at(iteration)[static_cast<std::size_t>(coordinate)];
+    return of_rank.at(static_cast<std::size_t>(local));
+  }
   const std::int64_t global =
       microbatches.order == MicrobatchOrder::kInterleaved
           ? local * microbatches.ranks + coordinate
@@ -464,6 +577,7 @@ std::int32_t global_microbatch(const Microbatches& microbatches, std::int32_t it
 std::vector<Finding> find_skipped_microbatches(const RankTable& table, const Microbatches& microbatches) {
   std::vector<Finding> findings;
   if (microbatches.axes.empty() || microbatches.order != MicrobatchOrder::kInterleaved) return findings;
+  if (!microbatches.told.empty()) return findings;  // each was found
   const std::int64_t step = microbatches.ranks;
   for (const auto& [iteration, counts] : microbatches.counts) {
     std::int64_t last = -1;

@@ -29,6 +29,9 @@ struct Microbatches {
   bool lists = false;       // of slices: the model is given lists, whose elements each rank numbers from 0
   bool deduced = false;     // neither a rule nor the program said the order
   bool open = false;        // nothing tells the order, which is taken to be interleaved
+  // By iteration, then coordinate and number there: the micro-batch of the reference, where the bytes of what the model is
+  // given tell an order that is none of the three. Empty elsewhere.
+  std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told;
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
@@ -39,8 +42,9 @@ struct Microbatches {
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was
 // given more than each rank and as much as all together (of one tensor, or of the elements of lists), the ranks hold
 // slices; which samples, the bytes of the inputs tell. So they do where each rank was given all that the reference was,
-// and has a loss of its own. Where every integer input that the reference has, too, is equal to that if the ranks run
-// blocks of micro-batches, and not if these interleave, they run blocks.
+// and has a loss of its own. Where each micro-batch's model was given the bytes of one of the reference's, no two ranks
+// the same, they run these; else, where every integer input that the reference has, too, is equal to that if the ranks
+// run blocks of micro-batches, and not if these interleave, they run blocks.
 Microbatches microbatches_of(const RankTable& table, const Census& census, const ResolvedAnnotations& annotations,
                              const ModelLayout& layout);
 

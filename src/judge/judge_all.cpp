@@ -17,6 +17,7 @@
 #include "judge/judge.h"
 #include "judge/later_sums.h"
 #include "judge/scaled_back.h"
+#include "judge/shared_inputs.h"
 #include "judge/unproved_steps.h"
 #include "judge/zero_gradients.h"
 
@@ -357,7 +358,9 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_what_is_proved(steps, findings);
     pass_scaled_back(findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
+    pass_reduced_in_step(matching.pairs, findings, report.notes);
     pass_later_sums(matching.pairs, findings, report.notes);
+    set_shared_gradients_aside(matching.pairs, findings, report.notes);
   }
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.totals.waived = matching.waived + sums.waived();

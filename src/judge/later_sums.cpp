@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "base/describe.h"
 #include "base/tensor_name.h"
 #include "merge/values.h"
+#include "tolerance/floors.h"
 
 namespace ttrace {
 namespace {
@@ -33,10 +35,42 @@ bool is_loss_of_backward(const TensorId& id) {
 // Copies of a gradient that is rounding alone need not disagree by what is allowed of that.
 bool may_be_terms(const Finding& finding) {
   if (!finding.guessed || finding.verdict != Verdict::kFail || !finding.allowed) return false;
-  const bool is_gradient = finding.id.kind == Kind::kParamGrad;
-  return (finding.reason == Reason::kReplicasDisagree && (is_gradient || is_loss_of_backward(finding.id))) ||
-         (finding.reason == Reason::kExceedsTolerance && is_gradient);
+  const Kind kind = finding.id.kind;
+  if (kind == Kind::kParamGrad && finding.reason == Reason::kExceedsTolerance) return true;
+  const bool has_kind =
+      kind == Kind::kParamGrad || kind == Kind::kOutput || kind == Kind::kGradInput || is_loss_of_backward(finding.id);
+  return has_kind && finding.reason == Reason::kReplicasDisagree;
 }
+
+// The gradients that steps take, which are right, or rounding alone.
+class MainGradients {
+ public:
+  explicit MainGradients(const std::vector<Finding>& findings) {
+    for (const Finding& finding : findings) {
+      const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
+      if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
+      verdicts_.try_emplace(step_of(finding.id), finding.verdict);
+      if (finding.verdict == Verdict::kPass) modules_.insert(std::string(owner_of(finding.id.name)));
+    }
+  }
+
+  // What is said of the gradient that a tensor's sum goes into; nothing where none is known of. An activation's goes
+  // into that of a parameter of the module: what has none may be a metric, which nothing computes with.
+  std::optional<Verdict> verdict_behind(const TensorId& id) const {
+    if (verdicts_.empty()) return std::nullopt;
+    if (is_loss_of_backward(id)) return Verdict::kPass;
+    if (id.kind != Kind::kParamGrad) {
+      const bool is_known = modules_.contains(std::string(TensorName(id.name).path));
+      return is_known ? std::optional(Verdict::kPass) : std::nullopt;
+    }
+    const auto found = verdicts_.find(step_of(id));
+    return found == verdicts_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::map<Step, Verdict> verdicts_;
+  std::set<std::string> modules_;  // of whose parameters some gradient is right
+};
 
 // True where the copies add up to the reference, or to a multiple of it, as where several ranks have each term, or where
 // it is their mean. Copies that are near it by themselves are no terms, and copies with errors of their own have a mean
@@ -63,7 +97,64 @@ bool add_up(const TensorPair& pair, double allowed) {
   return false;
 }
 
+std::map<TensorId, const TensorPair*> by_id(std::span<const TensorPair> pairs) {
+  std::map<TensorId, const TensorPair*> result;
+  for (const TensorPair& pair : pairs) result[pair.candidate->id] = &pair;
+  return result;
+}
+
+bool are_terms(const Finding& finding, const std::map<TensorId, const TensorPair*>& pairs) {
+  const auto pair = pairs.find(finding.id);
+  return pair != pairs.end() && !pair->second->candidate->rows && !pair->second->candidate->sketched &&
+         add_up(*pair->second, *finding.allowed);
+}
+
+// An update of one element may be right whatever its gradient is: Adam's first has the gradient's sign.
+bool tells_of_gradient(const Finding& finding) {
+  return finding.id.kind == Kind::kParamDelta && finding.difference && finding.difference->elements > kFewElements &&
+         finding.difference->reference_square > 0;
+}
+
+// True where of the first iteration whose updates tell of gradients most are right, of these parameters. What is wrong in
+// one iteration makes all gradients of the next one wrong.
+bool are_updates_right(const std::set<std::string>& parameters, const std::vector<Finding>& findings) {
+  std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> right_and_wrong;  // by iteration
+  for (const Finding& finding : findings) {
+    if (!tells_of_gradient(finding) || !parameters.contains(finding.id.name.get())) continue;
+    auto& [right, wrong] = right_and_wrong[finding.id.iteration];
+    ++(finding.verdict == Verdict::kPass ? right : wrong);
+  }
+  if (right_and_wrong.empty()) return false;
+  const auto& [right, wrong] = right_and_wrong.begin()->second;
+  return right > 0 && right >= wrong;
+}
+
 }  // namespace
+
+void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
+                          std::vector<std::string>& notes) {
+  const std::map<TensorId, const TensorPair*> pairs_by_id = by_id(pairs);
+  std::vector<Finding*> own;
+  std::set<std::string> names;  // of their parameters
+  for (Finding& finding : findings) {
+    const bool is_own = finding.id.kind == Kind::kMainGrad && finding.verdict == Verdict::kFail &&
+                        finding.reason == Reason::kReplicasDisagree && finding.allowed;
+    const auto pair = pairs_by_id.find(finding.id);
+    if (!is_own || pair == pairs_by_id.end() || pair->second->candidate->annotated) continue;
+    // Sketches cannot be added up by rank. What a light iteration has of a parameter is as the whole one's.
+    const bool is_as_before = finding.light && names.contains(finding.id.name.get());
+    if (!is_as_before && !are_terms(finding, pairs_by_id)) continue;
+    own.push_back(&finding);
+    names.insert(finding.id.name.get());
+  }
+  if (!are_updates_right(names, findings)) return;
+  for (Finding* finding : own) let_pass(*finding);
+  notes.push_back(fmt::format(
+      "{} of gradients before the step, the first {}: each rank has its own, these add up to the reference's, "
+      "and the updates are right that steps make of them: they are reduced in the step, and were compared as "
+      "sums",
+      count_of(own.size(), "tensor"), to_string(own.front()->id)));
+}
 
 bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed) {
   const auto has_main_gradients = [](std::span<const Finding> some) {
@@ -87,36 +178,27 @@ void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& fi
   std::copy_if(findings.begin(), findings.end(), std::back_inserter(passed),
                [](const Finding& finding) { return finding.verdict == Verdict::kPass; });
   if (!is_training_right(findings, passed)) return;
-  std::map<Step, Verdict> main_gradients;  // that are right, or rounding alone
-  for (const Finding& finding : findings) {
-    const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
-    if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
-    main_gradients.try_emplace(step_of(finding.id), finding.verdict);
-  }
-  if (main_gradients.empty()) return;
-  std::map<TensorId, const TensorPair*> pairs_by_id;
-  for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
+  const MainGradients main_gradients(findings);
+  const std::map<TensorId, const TensorPair*> pairs_by_id = by_id(pairs);
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
-    const auto main_gradient = main_gradients.find(step_of(finding.id));
-    const bool is_stepped = is_loss_of_backward(finding.id) || main_gradient != main_gradients.end();
-    const auto pair = pairs_by_id.find(finding.id);
-    if (!may_be_terms(finding) || !is_stepped || pair == pairs_by_id.end()) continue;
-    const bool is_whole = !pair->second->candidate->rows && !pair->second->candidate->sketched;
-    if (!is_whole || !add_up(*pair->second, *finding.allowed)) continue;
+    if (!may_be_terms(finding)) continue;
+    const std::optional<Verdict> behind = main_gradients.verdict_behind(finding.id);
+    if (!behind || !are_terms(finding, pairs_by_id)) continue;
     if (count++ == 0) first = to_string(finding.id);
-    const bool is_proved = is_loss_of_backward(finding.id) || main_gradient->second == Verdict::kPass;
-    finding.verdict = is_proved ? Verdict::kPass : Verdict::kUntrusted;
-    finding.reason = is_proved ? Reason::kNone : Reason::kNoise;
-    finding.message = is_proved ? "" : "rounding alone, as the gradient that the step takes is";
+    let_pass(finding);
+    if (*behind == Verdict::kPass) continue;
+    finding.verdict = Verdict::kUntrusted;
+    finding.reason = Reason::kNoise;
+    finding.message = "rounding alone, as the gradient that the step takes is";
   }
   if (count == 0) return;
-  notes.push_back(fmt::format(
-      "{} of losses and gradients of micro-batches, the first {}: each rank has a term of its own, and these add up to "
-      "the reference's; what steps take and make is right, so they are summed later, or for nobody, and were compared "
-      "as sums",
-      count_of(count, "tensor"), first));
+  notes.push_back(
+      fmt::format("{}, the first {}: each rank has a term of its own, and these add up to the reference's; what steps "
+                  "take and make is right, so they are summed outside of the modules, or for nobody, and were compared "
+                  "as sums",
+                  count_of(count, "tensor"), first));
 }
 
 }  // namespace ttrace

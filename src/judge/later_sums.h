@@ -1,5 +1,5 @@
-// Tells losses and gradients of which each rank has a term, and whose sum, or mean, is taken later, or for nobody: the
-// loss of a rank's part of the sequence, and the gradient of a weight that acts on it.
+// Tells tensors of which each rank has a term, and whose sum, or mean, is taken outside of the modules, or for nobody: the
+// loss of a rank's part of the sequence, the gradient of a weight that acts on it, the output of a row-parallel layer.
 #pragma once
 
 #include <span>
@@ -15,9 +15,16 @@ namespace ttrace {
 // of them is wrong. `passed` has those that are right; `findings` may have them as well.
 bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed);
 
-// Lets losses and gradients of micro-batches pass whose place was guessed, and whose copies are others on each rank,
-// where these add up to the reference's, or to a multiple of it by the number of ranks that may hold the same term, and
-// training is right: what steps take and make, the parameter's own main gradient included. Says so in `notes`.
+// Lets main gradients pass that nobody said are copies, and of which each rank has its own, where these add up to the
+// reference's, or are terms of its mean, and most of the steps that take them are right: the optimizer reduces them in
+// its step. Says so in `notes`.
+void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
+                          std::vector<std::string>& notes);
+
+// Lets losses, gradients of micro-batches, and outputs and gradients of inputs of modules with parameters pass whose
+// place was guessed, and whose copies are others on each rank, where these add up to the reference's, or to a multiple of
+// it by the number of ranks that may hold the same term, and training is right: what steps take and make, the
+// parameter's own main gradient included. Says so in `notes`.
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                      std::vector<std::string>& notes);
 

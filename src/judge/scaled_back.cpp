@@ -138,12 +138,6 @@ bool is_divided(const LogicalTensor& tensor) {
                      [&](const Piece& piece) { return piece.logical != pieces.front().logical; });
 }
 
-void pass(Finding& finding) {
-  finding.verdict = Verdict::kPass;
-  finding.reason = Reason::kNone;
-  finding.message.clear();
-}
-
 }  // namespace
 
 void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes) {
@@ -163,8 +157,8 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
     if (!all_cancel) continue;
     for (const auto& [number, factor] : factors) {
       if (passed++ == 0) first = fmt::format("{}: {:.4g} times", to_string(number->id), factor);
-      pass(*batch.gradients.at(number->id));
-      pass(*number);
+      let_pass(*batch.gradients.at(number->id));
+      let_pass(*number);
     }
   }
   if (passed == 0) return;

@@ -186,6 +186,10 @@ OwnRoundings measure_own_sums(const Alignment& reference) {
     const std::optional<OwnRounding> own =
         largest_of(rounding_of_sum(reference, tensor), rounding_of_remainder(tensor));
     if (!own) continue;
+    if (id.kind != Kind::kParamGrad && id.kind != Kind::kMainGrad) {
+      widen_to(all[{id.kind, id.name}], *own, 1);
+      continue;
+    }
     // The optimizer's gradient is their sum, and its step may be a multiple of that.
     for (const Kind kind : {Kind::kParamGrad, Kind::kMainGrad, Kind::kParamDelta}) {
       widen_to(all[{kind, id.name}], *own, 1);

@@ -4,7 +4,8 @@
 // perturbation by eps either moves the remainder by a whole step, or not at all. In the gradient of SAC's temperature,
 // the mean of 64 numbers near 0, three of them moved it by 0, and two ranks by one step, 3.9e-6 of it.
 //
-// So what a gradient of few elements may be off by is read from its bits. Numbers end in k zeros by luck once in 2^k.
+// So is a parameter, or its average in a buffer, that a step has brought near 0. What tensors of few elements may be off
+// by is read from their bits. Numbers end in k zeros by luck once in 2^k.
 #include "tolerance/remainder.h"
 
 #include <bit>
@@ -30,21 +31,25 @@ double step_of(double value) {
 
 }  // namespace
 
-std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& gradient) {
-  const bool is_gradient = gradient.id.kind == Kind::kParamGrad || gradient.id.kind == Kind::kMainGrad;
-  if (!is_gradient || !is_floating(gradient.dtype) || epsilon_of(gradient.dtype) > epsilon_of(Dtype::kFloat32) ||
-      gradient.rows || gradient.sketched || element_count(gradient.shape) > kFewElements) {
+bool may_be_remainder(Kind kind) {
+  return kind == Kind::kParamGrad || kind == Kind::kMainGrad || kind == Kind::kParamAfter || kind == Kind::kBufferAfter;
+}
+
+std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& tensor) {
+  if (!may_be_remainder(tensor.id.kind) || !is_floating(tensor.dtype) ||
+      epsilon_of(tensor.dtype) > epsilon_of(Dtype::kFloat32) || tensor.rows || tensor.sketched ||
+      element_count(tensor.shape) > kFewElements) {
     return std::nullopt;
   }
   double steps = 0, square = 0;
-  for (const double value : values_of(gradient)) {
+  for (const double value : values_of(tensor)) {
     const double step = step_of(value);
     steps += step * step;
     square += value * value;
   }
   const double norm = std::sqrt(steps / square);
-  if (!(norm > epsilon_of(gradient.dtype)) || norm > kMostOfRemainder) return std::nullopt;
-  return OwnRounding{norm, norm, norm * std::sqrt(static_cast<double>(element_count(gradient.shape)))};
+  if (!(norm > epsilon_of(tensor.dtype)) || norm > kMostOfRemainder) return std::nullopt;
+  return OwnRounding{norm, norm, norm * std::sqrt(static_cast<double>(element_count(tensor.shape)))};
 }
 
 }  // namespace ttrace

@@ -1,5 +1,5 @@
 // Says how far a number may be off that is left where larger ones nearly cancel: the gradient of a temperature whose
-// target is nearly met.
+// target is nearly met, or a bias that a step has brought near 0.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,11 @@ namespace ttrace {
 // 0.5 is as exact as any.
 inline constexpr double kMostOfRemainder = 0x1p-13;
 
-// Returns one step of what the elements are multiples of, of a gradient in fp32 or wider with at most kFewElements; absent
-// where that is no more than their own last place, or more than kMostOfRemainder of them.
-std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& gradient);
+// True for gradients of parameters, and for what steps leave of parameters and buffers.
+bool may_be_remainder(Kind kind);
+
+// Returns one step of what the elements are multiples of, of such a tensor in fp32 or wider with at most kFewElements;
+// absent where that is no more than their own last place, or more than kMostOfRemainder of them.
+std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& tensor);
 
 }  // namespace ttrace

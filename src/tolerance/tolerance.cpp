@@ -170,8 +170,8 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
     const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements)) / 6;
-    const bool may_remain = is_sum_over_tokens(key) && stored->second.elements <= kFewElements;
-    const double remainder = may_remain ? kMostOfRemainder : 0;  // of terms that cancel
+    const bool is_few = stored->second.elements <= kFewElements;
+    const double remainder = is_few && may_be_remainder(key.first) ? kMostOfRemainder : 0;
     const double most = std::max({is_sum_over_tokens(key) ? std::max(step * summing, by_order) : step,
                                   rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm, remainder});
     require_plausible_statistics(file, key, tolerance, stored->second, summing);

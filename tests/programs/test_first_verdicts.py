@@ -16,7 +16,7 @@ AXES = {
     "local_experts dealt": ["--axes", "dp=2"],
     "sequence": ["--axes", "cp=2"],
 }
-ITERATIONS = {"accumulated": ["--iterations", "1"]}
+ITERATIONS = {"accumulated": ["--iterations", "1"], "rewrapped": ["--iterations", "1"]}
 
 
 class Verdict:
@@ -124,7 +124,9 @@ def answers(verdict):
         ("no_module", "held"),
         ("no_module", "judged"),
         ("padded_vocabulary",),
+        ("by_hand",),
         ("halo",),
+        ("rewrapped",),
         ("local_experts",),
         ("local_experts", "dealt"),
         ("stages",),
@@ -160,7 +162,6 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("packed", "list"), "run each rank's samples as a micro-batch of the reference"),
         (("detection",), "run each rank's samples as a micro-batch of the reference"),
         (("detection", "by-hand"), "run each rank's samples as a micro-batch of the reference"),
-        (("by_hand",), "a line of the annotations says so"),
         (("renamed",), "a file for --correspondence"),
         (("step_order", "alike"), "it has the values of the reference's (optimizer).1"),
     ],
@@ -307,6 +308,7 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("owned", "towers"), "scale", "loss scalar"),
         (("owned", "ids"), "ids", "(model):1.table_2 input"),
         (("halo",), "halo", "2 grad_input"),
+        (("rewrapped",), "kept", "0.weight main_grad"),
         (("halo",), "scale", "loss scalar"),
         (("forces",), "weight", "loss scalar"),
         (("whole_graph",), "scale", "loss scalar"),

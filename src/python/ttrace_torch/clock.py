@@ -202,7 +202,8 @@ class Clock:
 
     def _chunk_that_is(self, root: torch.nn.Module) -> Chunk | None:
         """The one whose model `root` is: a program may call a model through its wrapper, where its gradients are to be
-        reduced, and without it elsewhere, as a GAN calls its discriminator."""
+        reduced, and without it elsewhere, as a GAN calls its discriminator; or make a wrapper anew, where it trains
+        other parameters from then on."""
         if id(root) in self.chunks:
             return self.chunks[id(root)]
         inside = next((chunk for chunk in self.chunks.values() if chunk.base is root), None)
@@ -211,9 +212,11 @@ class Clock:
         base = unwrapped(root)
         for chunk in self.chunks.values():
             # What did not train was a rehearsal, and the wrapper may have changed its parameters since.
-            if chunk.root is base and any(microbatch.arrived for microbatch in chunk.microbatches):
-                chunk.root = root
-                chunk.find_names()
+            trains = chunk.trains or any(microbatch.arrived for microbatch in chunk.microbatches)
+            if chunk.base is base and trains:
+                if chunk.root is not root:
+                    chunk.root = root
+                    chunk.find_names()
                 return chunk
         return None
 

@@ -74,7 +74,8 @@ class PerturbedInput(Perturbation):
     floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. Of a model
     that is given objects in place of tensors, or containers that cannot be copied, the input of the first module inside
     that is given tensors. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
-    stages perturb nothing. (TTrace, section 4.5)"""
+    stages perturb nothing, and neither does a further model of what another one has computed: that is perturbed already.
+    (TTrace, section 4.5)"""
 
     expected = (
         "a model whose first tensor argument is floating, or one with a module that turns integers into "
@@ -93,6 +94,8 @@ class PerturbedInput(Perturbation):
             return args, kwargs
         first = first_that(lambda tensor: tensor.dtype != torch.bool, inputs_of(args, kwargs))
         if first is None or not is_floating(first[1]):
+            return args, kwargs
+        if not frame.microbatch.chunk.holds_first and first[1].grad_fn is not None:
             return args, kwargs
         old, new = first[1], self._perturbed(frame, Kind.INPUT, first)
         try:
@@ -123,9 +126,11 @@ class PerturbedInput(Perturbation):
     def _is_due(self, frame: Frame, kind: Kind) -> bool:
         """Whether none was perturbed before this call. A recomputation is due where the call that it repeats was."""
         microbatch = frame.microbatch
-        if microbatch.chunk is None or not microbatch.chunk.holds_first:
+        if microbatch.chunk is None:
             return False
-        if self._collector.open().require_axes("--perturb").coordinate("pp") != 0:
+        axes = self._collector.open().require_axes("--perturb")
+        is_stage = axes.coordinate("pp") != 0 or (axes.size("pp") > 1 and not microbatch.chunk.holds_first)
+        if is_stage:
             return False
         if frame.pass_ == Pass.FORWARD:
             return microbatch.perturbed is None

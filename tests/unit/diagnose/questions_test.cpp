@@ -121,15 +121,26 @@ TEST_CASE("an output that no other placement explains stays wrong where a gradie
   CHECK(report.explanation.questions.empty());
 }
 
+// The same, of a module without parameters.
+Trace without_parameters(Trace trace) {
+  for (RankTrace& rank : trace.ranks) {
+    for (Entry& entry : rank.entries) {
+      if (entry.id == kHiddenOut) entry.id.name = "act";
+    }
+  }
+  return trace;
+}
+
 TEST_CASE("copies whose sum is the reference's are a question, and not one where a rule says that they are copies") {
   const std::vector<float> half = numbers(32, 0.25F);
   std::vector<float> rest = kWhole;
   for (std::size_t i = 0; i < rest.size(); ++i) rest[i] -= half[i];
   const Trace two = trace_of("tp=2", {{half}, {rest}});
-  const Report report = explained(kOneProcess, two);
+  const Report report = explained(without_parameters(kOneProcess), without_parameters(two));
   CHECK(report.verdict() == RunVerdict::kCouldNotLook);
   REQUIRE(report.explanation.questions.size() == 1);
-  CHECK(has(report.explanation.questions[0].sentence, "fc: {output: {tp: partial}}"));
+  CHECK(has(report.explanation.questions[0].sentence, "act: {output: {tp: partial}}"));
+  CHECK(explained(kOneProcess, two).same());  // the module's weight has the right gradient
   CHECK(explained(kOneProcess, two, "fc: {output: {tp: replicate}}").verdict() == RunVerdict::kDifferent);
 }
 

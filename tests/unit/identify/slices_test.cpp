@@ -364,9 +364,36 @@ TEST_CASE("ranks that run consecutive micro-batches are known by the model's int
     CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 3}}),
                               "parallelism: {microbatches: {order: interleaved}}"))
               .size() == 4);
-    // Neither: as in turns, and different.
-    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {3, 2}}), "")).size() == 6);
+    // Neither, and each once.
+    CHECK(checked(one, with_microbatches(mesh, {{0, 1}, {3, 2}}), "").same());
+    const Report dealt = checked(one, with_microbatches(mesh, {{0, 3}, {1, 2}}), "");
+    CHECK(dealt.same());
+    // One twice, and another one not at all: as in turns, and different.
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 2}}), "")).size() == 6);
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 5}}), "")).size() == 6);
   }
+}
+
+TEST_CASE("the order of micro-batches is told by floating-point inputs, too, and for iterations that hold none") {
+  const auto with_floats = [](const std::string& mesh, const std::vector<std::vector<std::int32_t>>& by_rank) {
+    Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(by_rank.size()));
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      for (std::size_t m = 0; m < by_rank[rank].size(); ++m) {
+        const auto value = static_cast<float>(by_rank[rank][m] + 1);
+        TensorId input = tensor_id(Kind::kInput, "(model)", static_cast<std::int32_t>(m));
+        add_tensor(trace, rank, input, {1}, {value});
+        trace.ranks[rank].entries.back().checksum = static_cast<std::uint64_t>(value);
+        TensorId later = tensor_id(Kind::kScalar, "loss", static_cast<std::int32_t>(m));
+        later.iteration = 1;
+        add_tensor(trace, rank, later, {}, {value});
+      }
+    }
+    return trace;
+  };
+  const Trace one = with_floats("", {{0, 1, 2, 3}});
+  CHECK(checked(one, with_floats("dp=2", {{0, 1}, {2, 3}}), "").same());
+  CHECK(checked(one, with_floats("dp=2", {{0, 3}, {1, 2}}), "").same());
+  CHECK_FALSE(checked(one, with_floats("dp=2", {{0, 1}, {2, 5}}), "").same());
 }
 
 TEST_CASE("inputs that a rank recomputes do not hide which micro-batches it runs") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "judge/judge.h"
@@ -33,16 +34,44 @@ Report checked_terms(const char* mesh, const std::vector<Terms>& ranks) {
   return checked(trace_of("", {{4, 8}}), trace_of(mesh, ranks), "");
 }
 
+// The gradient that a step takes and the update that it makes, of weights of 9 elements; `second`: those of another one.
+struct Step {
+  float gradient, update = 1, second_update = 1;
+};
+
+Report checked_steps(const std::vector<Step>& ranks) {
+  const auto trace_of = [](const char* axes, const std::vector<Step>& processes) {
+    Trace trace = mesh_trace(axes, static_cast<std::int32_t>(processes.size()));
+    for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+      const Step& step = processes[rank];
+      for (const auto& [name, update] : {std::pair("a", step.update), {"b", step.second_update}}) {
+        test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name), {9}, std::vector<float>(9, step.gradient));
+        test::add_tensor(trace, rank, tensor_id(Kind::kParamDelta, name), {9}, std::vector<float>(9, update));
+      }
+    }
+    return trace;
+  };
+  return checked(trace_of("", {{4}}), trace_of("tp=2", ranks), "");
+}
+
 }  // namespace
 
 TEST_SUITE_BEGIN("judge");
 
+TEST_CASE("gradients that the optimizer reduces in its step are right where most updates are") {
+  CHECK(checked_steps({{3}, {5}}).same());
+  CHECK(findings_in(checked_steps({{3, 1, 2}, {5, 1, 2}})) ==
+        std::vector<std::string>{"b param_delta: exceeds-tolerance"});
+  CHECK(findings_in(checked_steps({{3, 2, 2}, {5, 2, 2}})).size() == 4);
+  CHECK(findings_in(checked_steps({{3}, {6}})).size() == 2);
+  CHECK(findings_in(checked_steps({{3, 0, 0}, {5, 0, 0}})).size() == 4);
+}
+
 TEST_CASE("terms that add up to the reference's are summed later where what steps take is right") {
   const Report report = checked_terms("tp=2", {{1, 5}, {3, 3}});
   CHECK(report.same());
-  CHECK(std::any_of(report.notes.begin(), report.notes.end(), [](const std::string& note) {
-    return has(note, "2 tensors of losses and gradients of micro-batches");
-  }));
+  CHECK(std::any_of(report.notes.begin(), report.notes.end(),
+                    [](const std::string& note) { return has(note, "2 tensors, the first "); }));
 }
 
 TEST_CASE("so are those of two axes, of which one has copies, and terms of a mean") {

@@ -1,0 +1,20 @@
+// Tells gradients of a tensor that the reference hands to several modules, and of which ranks have a copy each: the time
+// step that is passed on from stage to stage beside the activations.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/finding.h"
+#include "judge/judge.h"
+
+namespace ttrace {
+
+// Makes untrusted the gradients of inputs that differ, where the reference gives the same bytes to another module in the
+// micro-batch, and in the candidate other ranks hold that module's: the gradient that was recorded is the tensor's, of
+// all modules that it was handed to, and the ranks' are of some. Only where training is right. Says so in `notes`.
+void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
+                                std::vector<std::string>& notes);
+
+}  // namespace ttrace
