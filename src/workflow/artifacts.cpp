@@ -172,6 +172,12 @@ RecordedIterations Artifacts::iterations_of_reference() const {
   return iterations_of(read_trace(reference));
 }
 
+// Where the reference never calls a model with gradients, what it calls without is recorded of all others as well.
+RecordingSelection Artifacts::selection_of_reference() const {
+  const fs::path reference = workspace_.trace_of(kReference);
+  return fs::exists(reference) ? read_trace(reference).provenance.selection : RecordingSelection{};
+}
+
 Key Artifacts::job_key(const Job& job) {
   Key key;
   if (job.inputs.empty()) {
@@ -306,7 +312,9 @@ void Artifacts::set_iterations(const RecordedIterations& recorded, CollectOption
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
   options.annotations = &job == &file_.reference ? annotations_of_reference(file_) : annotations_for(file_, job);
-  set_iterations(&job == &file_.reference ? stated_iterations() : iterations_of_reference(), options);
+  const bool is_reference = &job == &file_.reference;
+  set_iterations(is_reference ? stated_iterations() : iterations_of_reference(), options);
+  if (!is_reference) options.selection = selection_of_reference();
   options.axes = job.axes;
   options.command = job.command;
   options.stdout_to_stderr = true;
@@ -411,6 +419,7 @@ Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::option
   const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
   Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
   set_iterations(iterations_of_reference(), run.options);
+  run.options.selection = selection_of_reference();
   run.options.perturb = seed;
   run.options.perturb_at = file_.estimator;
   return run;

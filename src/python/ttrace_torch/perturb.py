@@ -129,7 +129,7 @@ class PerturbedInput(Perturbation):
         if microbatch.chunk is None:
             return False
         axes = self._collector.open().require_axes("--perturb")
-        is_stage = axes.coordinate("pp") != 0 or (axes.size("pp") > 1 and not microbatch.chunk.holds_first)
+        is_stage = axes.coordinate("pp") != 0 or (axes.sizes().get("pp", 1) > 1 and not microbatch.chunk.holds_first)
         if is_stage:
             return False
         if frame.pass_ == Pass.FORWARD:
