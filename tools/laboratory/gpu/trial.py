@@ -1,0 +1,214 @@
+"""Runs rows, and says of each what came out.
+
+A row's candidate runs without ttrace and with it: both must print the same bits. Its trace must be the same as the
+reference's, by tolerances measured of the reference; that of the wrong twin must not be, and the bits must be others:
+else equal bits would say nothing."""
+
+import json
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gpu.commands import Commands, Ended, NotHere, OutOfTime
+from gpu.rows import Alone, Program, Row, Watched
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass
+class Result:
+    """`state`: ok; WRONG: ttrace does not do as it should; not here: this machine cannot run the program; no time."""
+
+    name: str
+    device: str
+    state: str = "ok"
+    bits: str = ""  # with recording and without: equal; of a program that does not repeat itself, so
+    right: str = ""  # the verdict
+    compared: int = 0
+    not_seen: int = 0
+    wrong: str = ""  # the verdict of the wrong twin
+    sentence: str = ""  # what is said of it
+    problem: str = ""
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        counts = f" ({self.compared} compared" + (f", {self.not_seen} not seen)" if self.not_seen else ")")
+        said = [f"{self.state:8} {self.name:24} {self.seconds:6.1f} s"]
+        said += [f"  bits {self.bits}"] if self.bits else []
+        said += [f"  {self.right}{counts if self.compared else ''}; wrong twin: {self.wrong}"] if self.right else []
+        said += [f"\n         {self.problem}"] if self.problem else []
+        return "".join(said)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Mismatch(Exception):
+    """The text says what is not as it should be."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    trace: Path
+    tolerance: Path
+
+
+class Trial:
+    def __init__(self, commands: Commands, work: Path, row_seconds: float):
+        self._commands, self._work, self._row_seconds = commands, work, row_seconds
+        self._references: dict[tuple[Program, str], Future[Reference]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, row: Row | Watched | Alone) -> Result:
+        result, started = Result(row.name, self._commands.device), time.monotonic()
+        try:
+            if self._commands.device == "cpu" and row.needs:
+                raise NotHere(f"no {row.needs} on a CPU")
+            take = {Row: self._run_row, Watched: self._run_watched, Alone: self._run_alone}[type(row)]
+            take(row, result, started + self._row_seconds)
+        except NotHere as error:
+            result.state, result.problem = "not here", str(error)
+        except OutOfTime as error:
+            result.state, result.problem = "no time", str(error)
+        except Mismatch as error:
+            result.state, result.problem = "WRONG", str(error)
+        result.seconds = round(time.monotonic() - started, 1)
+        return result
+
+    def _run_row(self, row: Row, result: Result, until: float) -> None:
+        candidate, wrong = row.candidate.on(self._commands.device), row.wrong.on(self._commands.device)
+        plain = self._plain(candidate, until)
+        reference = self._reference(row.reference.on(self._commands.device), row.iterations, until)
+        trace, recorded = self._collect(row.name, candidate, row.iterations, until)
+        result.bits = self._held(candidate, plain, recorded, until)
+        report = self._check(reference, trace, until)
+        result.right = report["verdict"]
+        result.compared, result.not_seen = report["counts"]["compared"], report["counts"]["not_seen"]
+        if result.right != row.verdict:
+            raise Mismatch(f"{result.right}, expected {row.verdict}: {_sentence(report)}")
+        trace, recorded = self._collect(f"{row.name}-wrong", wrong, row.iterations, until)
+        report = self._check(reference, trace, until)
+        result.wrong, result.sentence = report["verdict"], _sentence(report)
+        expected = "different" if row.verdict == "same" else row.verdict
+        if result.wrong not in ("different", expected):
+            raise Mismatch(f"the wrong twin is {result.wrong}, expected {expected}")
+        if recorded == plain:
+            raise Mismatch("the wrong twin has the bits of the right one")
+        if result.bits == "differ":
+            raise Mismatch("recording changes bits")
+
+    def _plain(self, program: Program, until: float) -> list[str]:
+        """What it prints without ttrace. Raises NotHere."""
+        ended = self._commands.run(self._commands.command_of(program), until)
+        if ended.code != 0:
+            raise NotHere(f"the program ends with {ended.code} without ttrace: {ended.last_words()}")
+        return _bits(ended)
+
+    def _held(self, program: Program, plain: list[str], recorded: list[str], until: float) -> str:
+        if recorded == plain:
+            return "equal"
+        return "differ" if self._plain(program, until) == plain else "of its own in each run"
+
+    def _collect(self, name: str, program: Program, iterations: str, until: float) -> tuple[Path, list[str]]:
+        trace, command = self._work / name, self._commands.command_of(program)
+        options = ["-o", trace, "--iterations", iterations]
+        ended = self._commands.ttrace("collect", *options, "--", *command, until=until)
+        if ended.code != 0:
+            raise Mismatch(f"ttrace collect ends with {ended.code}: {ended.last_words()}")
+        return trace, _bits(ended)
+
+    def _reference(self, program: Program, iterations: str, until: float) -> Reference:
+        """Of the first row that asks for it; the others wait."""
+        with self._lock:
+            is_mine = (program, iterations) not in self._references
+            future = self._references.setdefault((program, iterations), Future())
+            number = len(self._references)
+        if is_mine:
+            try:
+                future.set_result(self._make_reference(f"reference-{number}", program, iterations, until))
+            except Exception as error:
+                future.set_exception(error)
+        try:
+            return future.result(timeout=max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise OutOfTime("its reference was not there in time") from None
+
+    def _make_reference(self, name: str, program: Program, iterations: str, until: float) -> Reference:
+        trace, _ = self._collect(name, program, iterations, until)
+        tolerance = self._work / f"{name}.yaml"
+        options = ["--reference", trace, "-o", tolerance, "-j", 2]
+        command = self._commands.command_of(program)
+        ended = self._commands.ttrace("estimate-tolerance", *options, "--", *command, until=until)
+        if ended.code != 0:
+            raise Mismatch(f"ttrace estimate-tolerance ends with {ended.code}: {ended.last_words()}")
+        return Reference(trace, tolerance)
+
+    def _check(self, reference: Reference, trace: Path, until: float) -> dict:
+        sides = ["--reference", reference.trace, "--candidate", trace, "-t", reference.tolerance]
+        ended = self._commands.ttrace("check", *sides, "--json", "-", until=until)
+        if not ended.stdout.startswith("{"):
+            raise Mismatch(f"ttrace check ends with {ended.code}: {ended.last_words()}")
+        return json.loads(ended.stdout)
+
+    def _run_watched(self, row: Watched, result: Result, until: float) -> None:
+        right, wrong = row.right.on(self._commands.device), row.wrong.on(self._commands.device)
+        plain = self._plain(right, until)
+        checks, watched = self._watch(row.name, right, until)
+        result.bits, result.compared = self._held(right, plain, watched, until), sum(c["compared"] for c in checks)
+        result.right = _worst(checks)
+        if result.right != "same":
+            raise Mismatch(f"a right job is {result.right}: {_said_of(checks)}")
+        checks, watched = self._watch(f"{row.name}-wrong", wrong, until)
+        result.wrong, result.sentence = _worst(checks), _said_of(checks)
+        if result.wrong != "different":
+            raise Mismatch(f"a wrong job is {result.wrong}")
+        if watched == plain:
+            raise Mismatch("the wrong twin has the bits of the right one")
+        if result.bits == "differ":
+            raise Mismatch("watching changes bits")
+
+    def _watch(self, name: str, program: Program, until: float) -> tuple[list[dict], list[str]]:
+        watched, options = self._work / name, ["--every", 5, "--budget", "99%"]
+        command = self._commands.command_of(program)
+        ended = self._commands.ttrace("watch", "-o", watched, *options, "--", *command, until=until)
+        checks = watched / "checks.jsonl"
+        if not checks.exists() or not checks.read_text():
+            raise Mismatch(f"ttrace watch ends with {ended.code} and no check: {ended.last_words()}")
+        return [json.loads(line) for line in checks.read_text().splitlines()], _bits(ended)
+
+
+    def _run_alone(self, row: Alone, result: Result, until: float) -> None:
+        command = [sys.executable, str(HERE / row.script), "--device", self._commands.device]
+        for member, words, code in (("right", [], 0), ("wrong", ["--wrong"], 1)):
+            ended = self._commands.run([*command, *words], until)
+            said = (ended.stdout.splitlines() or [ended.last_words()])[0]
+            setattr(result, member, {0: "same", 1: "different"}.get(ended.code, f"exit code {ended.code}"))
+            result.sentence = said
+            if ended.code != code or not ended.stdout:
+                raise Mismatch(f"{' '.join([row.script, *words])} ends with {ended.code}: {said}")
+
+
+def _bits(ended: Ended) -> list[str]:
+    """What ranks print of loss, norm and parameters, in whatever order they do."""
+    return sorted(line for line in ended.stdout.splitlines() if line.startswith("rank "))
+
+
+def _sentence(report: dict) -> str:
+    """Of what is wrong first, or of the first question."""
+    first = next(iter([*filter(None, [report.get("first_wrong")]), *report["questions"]]), {})
+    said = first.get("sentence") or first.get("message") or "no tensor is named"
+    return said.splitlines()[0]
+
+
+def _worst(checks: list[dict]) -> str:
+    found = {check["verdict"] for check in checks}
+    return next(verdict for verdict in ("different", "could-not-look", "same") if verdict in found)
+
+
+def _said_of(checks: list[dict]) -> str:
+    check = next(check for check in checks if check["verdict"] != "same")
+    wrong = check["wrong"][0] if check.get("wrong") else {"tensor": "", "reason": check.get("problem", "")}
+    return f"iteration {check['iteration']}: {wrong['tensor']}: {wrong['reason']}"
