@@ -71,17 +71,13 @@ def captured(step: Callable[[Batches], tuple[Tensor, Tensor]]) -> Callable[[Batc
             given, graph = batches, torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 returned = step(given)
-        fill(given, batches)
+        for tensors, new in zip(given, batches, strict=True):
+            for tensor, values in zip(tensors, new, strict=True):
+                tensor.copy_(values)
         graph.replay()
         return returned
 
     return take
-
-
-def fill(given: Batches, batches: Batches) -> None:
-    for tensors, new in zip(given, batches, strict=True):
-        for tensor, values in zip(tensors, new, strict=True):
-            tensor.copy_(values)
 
 
 def _on_another_stream(step: Callable, batches: Batches) -> Any:

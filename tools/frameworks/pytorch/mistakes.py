@@ -10,7 +10,6 @@ early-clip   gradients are clipped before they are unscaled
 decay        AdamW's weight decay is added to the gradient
 recompute    what activation checkpointing runs again has other positions
 late         the side stream is not waited for
-stale        a CUDA graph is replayed on the batch that it was captured with
 flip         a bit of a weight is another one on the second rank, from the fifth step on"""
 
 import argparse
@@ -100,10 +99,6 @@ def late(options: argparse.Namespace) -> None:
     device.wait_for = begin_late
 
 
-def stale(options: argparse.Namespace) -> None:
-    device.fill = lambda given, batches: None
-
-
 def flip(options: argparse.Namespace) -> None:
     step = train.Trainer.step
 
@@ -151,7 +146,7 @@ MISTAKES = {
     function.__name__.replace("_", "-"): function
     for function in (
         *(causal, rotary, scale, unsynced, undivided, unsummed),
-        *(early_clip, decay, recompute, late, stale, flip),
+        *(early_clip, decay, recompute, late, flip),
     )
 }
 
