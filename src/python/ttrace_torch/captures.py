@@ -1,6 +1,6 @@
-"""CUDA graphs. While one is captured nothing can be read, and whatever waits for the device ends the capture, and with it
-the program. What an iteration that has stepped leaves to be read is read when the next one begins: where that is in a
-capture, which is how a step is captured after one that warms up, it is read before the capture begins."""
+"""CUDA graphs. While one is captured nothing can be read, and whatever waits for the device ends the capture, and with
+it the program. What a step has left is read when the next iteration begins; where that would be in a capture, as of a
+step that is captured after one that warmed up, it is read before the capture begins."""
 
 import functools
 from collections.abc import Callable

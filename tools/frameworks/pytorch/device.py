@@ -10,11 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend
 
-ATTENTION = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "math": SDPBackend.MATH,
-}
+ATTENTION = {"flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 Batches = list[tuple[Tensor, Tensor]]
 
 

@@ -22,7 +22,7 @@ from torch.nn.attention import sdpa_kernel
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from bits import digest  # noqa: E402  of all frameworks
+from bits import digest
 
 # By what `--compile` says: options of torch.compile.
 COMPILERS = {

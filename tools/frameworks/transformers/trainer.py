@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from bits import digest  # noqa: E402  of all frameworks
+from bits import digest
 
 MICRO_BATCHES, MICRO_BATCH_SIZE = 4, 2
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--fsdp", type=int, choices=(1, 2), help="the version of FSDP; else DDP")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: all ranks share one card")
     parser.add_argument("--digest", action="store_true", help="print one of the parameters at the end")
-    parser.add_argument("--shifted", action="store_true", help="a mistake: labels are shifted, as the model does itself")
+    parser.add_argument("--shifted", action="store_true", help="a mistake: labels, which the model shifts, are shifted")
     parser.add_argument("--deepspeed", type=int, choices=(1, 2, 3), help="the stage of ZeRO")
     arguments = parser.parse_args()
     world = int(os.environ.get("WORLD_SIZE", "1"))

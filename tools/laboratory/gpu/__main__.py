@@ -22,19 +22,20 @@ FIGURES_SHARE = 0.4  # of the time, which rows leave to them
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="tools/gpu", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="tools/gpu", description=__doc__)
     add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), default="cuda")
-    add("--seconds", type=float, default=480, help="of all together; what has no time is said to have none")
-    add("--row-seconds", type=float, default=100, help="of one row")
+    add("--device", choices=("cpu", "cuda"), default="cuda", help="[cuda]")
+    add("--seconds", type=float, help="of all together; what has no time is said to have none [480; on a CPU 3600]")
+    add("--row-seconds", type=float, help="of one row [100; on a CPU 300]")
     add("--jobs", type=int, help="rows at a time [on a CPU 1, else 5]")
     add("--only", metavar="GLOB", action="append", default=[], help="rows and figures of such names; may be repeated")
     add("--list", action="store_true", help="list rows and figures, run nothing")
     add("-o", "--output", type=Path, default=ROOT / "build/gpu", help="directory for what was found")
     options = parser.parse_args()
-    options.jobs = options.jobs or (1 if options.device == "cpu" else 5)
+    is_cpu = options.device == "cpu"
+    options.jobs = options.jobs or (1 if is_cpu else 5)
+    options.seconds = options.seconds or (3600 if is_cpu else 480)
+    options.row_seconds = options.row_seconds or (300 if is_cpu else 100)
     return options
 
 

@@ -95,7 +95,7 @@ class Commands:
         ended = Ended(words, process.returncode, stdout, stderr, time.monotonic() - started)
         if ended.code != 0:
             with self._log.open("a") as log:
-                log.write(f"$ {_said(words)}\nexit code {ended.code}\n{stdout[-2000:]}{stderr[-4000:]}\n")
+                log.write(f"$ {_said(words)}\nexit code {ended.code}\n{stderr[-4000:]}\n")
         return ended
 
 

@@ -11,9 +11,9 @@ import torch
 
 sys.path.insert(0, str(Path(os.environ["TTRACE_PROGRAM"]).resolve().parents[1] / "share/ttrace"))
 
-from ttrace_torch import side_stream  # noqa: E402
-from ttrace_torch.device_sketches import sketch_of  # noqa: E402
-from ttrace_torch.transfers import Transfers  # noqa: E402
+from ttrace_torch import side_stream
+from ttrace_torch.device_sketches import sketch_of
+from ttrace_torch.transfers import Transfers
 
 SHAPE, EDGES = (300, 500), (128, 128)
 # By dtype: bytes of a cell, the type of its sums, and how far sums made in another order may be apart, of its norm.
@@ -40,7 +40,7 @@ def main() -> int:
 def sketches(device: torch.device, dtype: torch.dtype, wrong: bool) -> list[str]:
     values = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0)).to(dtype)
     values[7, 11], values[200, 300] = float("nan"), float("-inf")
-    on_device = values.to(device)
+    on_device = values.to(device, copy=True)
     if wrong:
         on_device.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])[3, 4] ^= 1
     mine, theirs = (sketch_of(each, EDGES).cpu() for each in (values, on_device))

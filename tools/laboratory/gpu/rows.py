@@ -89,7 +89,7 @@ ROWS: list[Row | Watched | Alone] = [
     _row("fp16-scaler", "--autocast float16 --strategy ddp", "early-clip", 2, _FP16),
     _row("fp16-scaler-fused", "--autocast float16 --optimizer fused", "early-clip", reference=_FP16),
     _row("attention-flash", "--dtype bfloat16 --attention flash", "causal", reference=_BF16),
-    _row("attention-efficient", "--attention efficient", "causal", needs="a memory-efficient kernel"),
+    _row("attention-efficient", "--attention efficient", "causal", needs="memory-efficient kernel"),
     _row("attention-math", "--attention math", "causal"),
     _row("optimizer-fused", "--optimizer fused", "decay", reference=_FOR_LOOP),
     _row("optimizer-foreach", "--optimizer foreach", "decay", reference=_FOR_LOOP),

@@ -5,6 +5,7 @@ reference's, by tolerances measured of the reference; that of the wrong twin mus
 else equal bits would say nothing."""
 
 import json
+import re
 import sys
 import threading
 import time
@@ -16,6 +17,8 @@ from gpu.commands import Commands, Ended, NotHere, OutOfTime
 from gpu.rows import Alone, Program, Row, Watched
 
 HERE = Path(__file__).resolve().parent
+_NUMBER = r"(?:nan|-?inf|-?[\d.]+)"
+_PRINTED = re.compile(rf"rank \d+ (?:step \d+ loss {_NUMBER} norm {_NUMBER}|digest [0-9a-f]{{16}})")
 
 
 @dataclass
@@ -181,7 +184,6 @@ class Trial:
             raise Mismatch(f"ttrace watch ends with {ended.code} and no check: {ended.last_words()}")
         return [json.loads(line) for line in checks.read_text().splitlines()], _bits(ended)
 
-
     def _run_alone(self, row: Alone, result: Result, until: float) -> None:
         command = [sys.executable, str(HERE / row.script), "--device", self._commands.device]
         for member, words, code in (("right", [], 0), ("wrong", ["--wrong"], 1)):
@@ -194,8 +196,8 @@ class Trial:
 
 
 def _bits(ended: Ended) -> list[str]:
-    """What ranks print of loss, norm and parameters, in whatever order they do."""
-    return sorted(line for line in ended.stdout.splitlines() if line.startswith("rank "))
+    """What ranks print of loss, norm and parameters, in whatever order they do, and be it within each other's lines."""
+    return sorted(_PRINTED.findall(ended.stdout))
 
 
 def _sentence(report: dict) -> str:
