@@ -43,11 +43,15 @@ class Sampler(threading.Thread):
 
 
 def _place_in_recorder(frame: FrameType | None) -> str:
-    """The innermost function of the recorder in it."""
+    """The innermost function of the recorder, where `safely` has called it: through that goes all that it does. What it
+    wraps is the program's."""
+    innermost = ""
     while frame is not None:
         folder, _, name = frame.f_code.co_filename.rpartition("/")
         if folder.endswith("ttrace_torch"):
-            return f"{name}: {frame.f_code.co_name}"
+            if frame.f_code.co_name == "safely":
+                return innermost or "collector.py: safely"
+            innermost = innermost or f"{name}: {frame.f_code.co_name}"
         frame = frame.f_back
     return "the program"
 

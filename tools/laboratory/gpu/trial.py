@@ -161,13 +161,13 @@ class Trial:
     def _run_watched(self, row: Watched, result: Result, until: float) -> None:
         right, wrong = row.right.on(self._commands.device), row.wrong.on(self._commands.device)
         plain = self._plain(right, until)
-        checks, watched = self._watch(row.name, right, until)
-        result.bits, result.compared = self._held(right, plain, watched, until), sum(c["compared"] for c in checks)
-        result.right = _worst(checks)
+        result.right, checks, watched = self._watch(row.name, right, until)
+        result.bits = self._held(right, plain, watched, until)
+        result.compared = sum(check["compared"] for check in checks)
         if result.right != "same":
             raise Mismatch(f"a right job is {result.right}: {_said_of(checks)}")
-        checks, watched = self._watch(f"{row.name}-wrong", wrong, until)
-        result.wrong, result.sentence = _worst(checks), _said_of(checks)
+        result.wrong, checks, watched = self._watch(f"{row.name}-wrong", wrong, until)
+        result.sentence = _said_of(checks)
         if result.wrong != "different":
             raise Mismatch(f"a wrong job is {result.wrong}")
         if watched == plain:
@@ -175,14 +175,16 @@ class Trial:
         if result.bits == "differ":
             raise Mismatch("watching changes bits")
 
-    def _watch(self, name: str, program: Program, until: float) -> tuple[list[dict], list[str]]:
+    def _watch(self, name: str, program: Program, until: float) -> tuple[str, list[dict], list[str]]:
+        """The verdict by the exit code, the checks, and what the ranks printed. A single iteration may go unchecked."""
         watched, options = self._work / name, ["--every", 5, "--budget", "99%"]
         command = self._commands.command_of(program)
         ended = self._commands.ttrace("watch", "-o", watched, *options, "--", *command, until=until)
-        checks = watched / "checks.jsonl"
-        if not checks.exists() or not checks.read_text():
-            raise Mismatch(f"ttrace watch ends with {ended.code} and no check: {ended.last_words()}")
-        return [json.loads(line) for line in checks.read_text().splitlines()], _bits(ended)
+        verdicts = {0: "same", 1: "different", 2: "could-not-look"}
+        if ended.code not in verdicts:
+            raise Mismatch(f"ttrace watch ends with {ended.code}: {ended.last_words()}")
+        lines = (watched / "checks.jsonl").read_text().splitlines()
+        return verdicts[ended.code], [json.loads(line) for line in lines], _bits(ended)
 
     def _run_alone(self, row: Alone, result: Result, until: float) -> None:
         command = [sys.executable, str(HERE / row.script), "--device", self._commands.device]
@@ -207,12 +209,12 @@ def _sentence(report: dict) -> str:
     return said.splitlines()[0]
 
 
-def _worst(checks: list[dict]) -> str:
-    found = {check["verdict"] for check in checks}
-    return next(verdict for verdict in ("different", "could-not-look", "same") if verdict in found)
-
-
 def _said_of(checks: list[dict]) -> str:
-    check = next(check for check in checks if check["verdict"] != "same")
-    wrong = check["wrong"][0] if check.get("wrong") else {"tensor": "", "reason": check.get("problem", "")}
-    return f"iteration {check['iteration']}: {wrong['tensor']}: {wrong['reason']}"
+    """Of the first that is wrong, or else that could not look."""
+    for verdict in ("different", "could-not-look"):
+        for check in checks:
+            if check["verdict"] == verdict:
+                wrong = check["wrong"][0] if check.get("wrong") else {}
+                said = f"{wrong['tensor']}: {wrong['reason']}" if wrong else check.get("problem", "")
+                return f"iteration {check['iteration']}: {said}"
+    return "no check says what"
