@@ -26,7 +26,7 @@ def trial(tmp_path_factory):
         yield Trial(commands, work, SECONDS)
 
 
-@pytest.mark.parametrize("name", ["recorder-parts", "ddp-2", "side-stream", "optimizer-fused"])
+@pytest.mark.parametrize("name", ["recorder-parts", "ddp-2", "side-stream", "checkpoint"])
 def test_a_row_is_as_it_should_be_and_so_is_its_wrong_twin(trial, name):
     result = trial.run(NAMED[name])
     assert (result.state, result.right, result.wrong) == ("ok", "same", "different"), result

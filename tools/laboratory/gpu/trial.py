@@ -4,6 +4,7 @@ A row's candidate runs without ttrace and with it: both must print the same bits
 reference's, by tolerances measured of the reference; that of the wrong twin must not be, and the bits must be others:
 else equal bits would say nothing."""
 
+import itertools
 import json
 import re
 import sys
@@ -63,6 +64,7 @@ class Trial:
     def __init__(self, commands: Commands, work: Path, row_seconds: float):
         self._commands, self._work, self._row_seconds = commands, work, row_seconds
         self._references: dict[tuple[Program, str], Future[Reference]] = {}
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
 
     def run(self, row: Row | Watched | Alone) -> Result:
@@ -130,11 +132,13 @@ class Trial:
         with self._lock:
             is_mine = (program, iterations) not in self._references
             future = self._references.setdefault((program, iterations), Future())
-            number = len(self._references)
         if is_mine:
             try:
-                future.set_result(self._make_reference(f"reference-{number}", program, iterations, until))
+                future.set_result(self._make_reference(f"reference-{next(self._numbers)}", program, iterations, until))
             except Exception as error:
+                if isinstance(error, OutOfTime):  # another row may have more
+                    with self._lock:
+                        del self._references[program, iterations]
                 future.set_exception(error)
         try:
             return future.result(timeout=max(0.0, until - time.monotonic()))
