@@ -53,3 +53,43 @@ def test_a_perturbed_run_of_a_captured_model_ends_with_what_to_do(collect, scrip
     collected = collect("--perturb", "1", "--iterations", "0-1", command=script(PROGRAM, "perturbed"))
     assert collected.code == 2 and collected.stdout == "done\n", collected
     assert any("expected a program without CUDA graphs" in message for message in collected.messages), collected
+
+
+WARM_UP = """
+import sys
+import torch
+capturing = False
+torch.cuda.is_initialized = lambda: True
+torch.cuda.is_current_stream_capturing = lambda: capturing
+def outside(function):
+    def checked(*args, **kwargs):
+        assert not capturing, "not to be asked, nor put into the program's graph"
+        return function(*args, **kwargs)
+    return checked
+for name in ("tolist", "item", "__sub__"):
+    setattr(torch.Tensor, name, outside(getattr(torch.Tensor, name)))
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+def step():
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+step()
+try:
+    torch.cuda.CUDAGraph.capture_begin(None)
+except (AttributeError, TypeError):
+    pass  # there is no device
+capturing = True
+step()
+capturing = False
+print("done")
+"""
+
+
+@pytest.mark.parametrize("iterations", ["0", "0-1"])
+def test_a_step_before_a_capture_is_read_before_the_capture_begins(collect, script, iterations):
+    collected = collect("--iterations", iterations, command=script(WARM_UP))
+    assert collected.code == 0 and collected.stdout == "done\n", collected
+    recorded = {(iteration, kind) for iteration, _, _, _, kind, _ in collected.rank().all}
+    assert {(0, "param_delta"), (0, "param_after")} <= recorded

@@ -100,8 +100,8 @@ class CrossEntropy(nn.Module):
 def rotated(heads):
     """Rotary position embedding of [b, heads, s, d], d even."""
     seq, size = heads.shape[-2:]
-    frequencies = 10000.0 ** (-torch.arange(0, size, 2) / size)
-    angles = torch.outer(torch.arange(seq), frequencies)  # [s, d / 2]
+    frequencies = 10000.0 ** (-torch.arange(0, size, 2, device=heads.device) / size)
+    angles = torch.outer(torch.arange(seq, device=heads.device), frequencies)  # [s, d / 2]
     cos, sin = angles.cos(), angles.sin()
     even, odd = heads.float().unflatten(-1, (-1, 2)).unbind(-1)
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)

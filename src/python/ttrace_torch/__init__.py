@@ -5,6 +5,7 @@ What is recorded:
     modules.py              calls of modules: inputs and outputs, in forward and recomputation
     checkpoints.py          recomputations by torch.utils.checkpoint
     compiled_functions.py   functions that torch.compile returns
+    captures.py             what is read before a CUDA graph is captured
     gradients.py            gradients of activations and parameters, the loss
     optimizers.py           main gradients, gradient norm, parameter deltas, parameters after the step
     buffers.py              buffers, and models that no optimizer updates

@@ -2,7 +2,7 @@
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import adapters, checkpoints, compiled_functions, patches
+from . import adapters, captures, checkpoints, compiled_functions, patches
 from .adapters import Adapter
 from .buffers import Buffers
 from .collector import Collector
@@ -27,6 +27,7 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
     modules.install()
     checkpoints.install(collector, modules.stack)
     compiled_functions.install(collector, modules)
+    captures.install(collector)
     if collector.no_grad:  # of training, where iterations end is all that counts
         patches.keep(register_optimizer_step_post_hook(lambda *_: collector.safely(collector.clock.step)))
     else:

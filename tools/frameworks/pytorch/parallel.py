@@ -8,7 +8,13 @@ import torch.distributed as dist
 from model import Block, Transformer, next_token_loss
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _PipelineSchedule, get_schedule_class
@@ -25,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def parallelize(model: Transformer, arguments: argparse.Namespace) -> tuple[nn.Module, int, int]:
     """The parallel model; how many ranks have micro-batches of their own, and which of these this one is."""
-    world, rank = dist.get_world_size(), dist.get_rank()
+    world, rank, device = dist.get_world_size(), dist.get_rank(), arguments.device
     match arguments.strategy:
         case "ddp":
             options = {name: getattr(arguments, name) for name in ("find_unused_parameters", "static_graph")}
@@ -34,18 +40,18 @@ def parallelize(model: Transformer, arguments: argparse.Namespace) -> tuple[nn.M
             policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
             original = not arguments.flat_parameters
             model = FullyShardedDataParallel(
-                model, auto_wrap_policy=policy, use_orig_params=original, device_id=torch.device("cpu")
+                model, auto_wrap_policy=policy, use_orig_params=original, device_id=torch.device(device)
             )
             return model, world, rank
         case "fsdp2":
-            return shard(model, init_device_mesh("cpu", (world,), mesh_dim_names=("dp",)), arguments), world, rank
+            return shard(model, init_device_mesh(device, (world,), mesh_dim_names=("dp",)), arguments), world, rank
         case "hsdp":
-            mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("dp_replicate", "dp_shard"))
+            mesh = init_device_mesh(device, (2, world // 2), mesh_dim_names=("dp_replicate", "dp_shard"))
             return shard(model, mesh, arguments), world, rank
         case "tp":
-            return split(model, init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))), 1, 0
+            return split(model, init_device_mesh(device, (world,), mesh_dim_names=("tp",))), 1, 0
         case "fsdp2-tp":
-            mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
+            mesh = init_device_mesh(device, (world // 2, 2), mesh_dim_names=("dp", "tp"))
             model = shard(split(model, mesh["tp"]), mesh["dp"], arguments)
             return model, mesh["dp"].size(), mesh["dp"].get_local_rank()
     return model, 1, 0  # context-parallel: every rank has a part of each sequence
@@ -55,8 +61,11 @@ def shard(model: Transformer, mesh: DeviceMesh, arguments: argparse.Namespace) -
     """FSDP2; hybrid where the mesh has two dimensions."""
     mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = mixed if arguments.mixed_precision else MixedPrecisionPolicy()
+    offload = OffloadPolicy()
+    if arguments.offload == "parameters":
+        offload = CPUOffloadPolicy(pin_memory=arguments.device != "cpu")
     for module in (*model.layers.values(), model):
-        fully_shard(module, mesh=mesh, mp_policy=policy)
+        fully_shard(module, mesh=mesh, mp_policy=policy, offload_policy=offload)
     return model
 
 
@@ -87,11 +96,9 @@ def split(model: Transformer, mesh: DeviceMesh) -> Transformer:
     return parallelize_module(model, mesh, plan)
 
 
-def pipeline(
-    build, schedule_name: str, microbatches: int, scale_grads: bool
-) -> tuple[nn.ModuleList, _PipelineSchedule]:
+def pipeline(build, arguments: argparse.Namespace) -> tuple[nn.ModuleList, _PipelineSchedule]:
     """This rank's stages, each cut out of a model that `build()` returns, and the schedule that runs them."""
-    world, rank = dist.get_world_size(), dist.get_rank()
+    world, rank, schedule_name = dist.get_world_size(), dist.get_rank(), arguments.schedule
     schedule_class = get_schedule_class(schedule_name)
     if not issubclass(schedule_class, PipelineScheduleMulti):
         numbers, count = [rank], world
@@ -101,12 +108,15 @@ def pipeline(
         numbers, count = [rank, world + rank], 2 * world
     modules = nn.ModuleList(cut_stage(build(), number, count) for number in numbers)
     stages = [
-        PipelineStage(module, number, count, torch.device("cpu"))
+        PipelineStage(module, number, count, torch.device(arguments.device))
         for module, number in zip(modules, numbers, strict=True)
     ]
     several = issubclass(schedule_class, PipelineScheduleMulti)
     schedule = schedule_class(
-        stages if several else stages[0], microbatches, loss_fn=next_token_loss, scale_grads=scale_grads
+        stages if several else stages[0],
+        arguments.micro_batches,
+        loss_fn=next_token_loss,
+        scale_grads=not arguments.no_scale_grads,
     )
     return modules, schedule
 

@@ -3,12 +3,18 @@ DeepSpeed."""
 
 import argparse
 import os
+import sys
 import tempfile
+from pathlib import Path
 
 from data import Tokens
 from make_models import CONFIGURATIONS, checkpoint_of
 from torch.utils.data import SequentialSampler
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from bits import digest
 
 MICRO_BATCHES, MICRO_BATCH_SIZE = 4, 2
 
@@ -40,6 +46,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=CONFIGURATIONS, default="llama")
     parser.add_argument("--fsdp", type=int, choices=(1, 2), help="the version of FSDP; else DDP")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: all ranks share one card")
+    parser.add_argument("--digest", action="store_true", help="print one of the parameters at the end")
+    parser.add_argument("--shifted", action="store_true", help="a mistake: labels, which the model shifts, are shifted")
     parser.add_argument("--deepspeed", type=int, choices=(1, 2, 3), help="the stage of ZeRO")
     arguments = parser.parse_args()
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -60,14 +69,17 @@ def main() -> None:
             gradient_accumulation_steps=MICRO_BATCHES // world,
             max_steps=1,
             learning_rate=1e-3,
-            use_cpu=True,
+            use_cpu=arguments.device == "cpu",
             report_to=[],
             save_strategy="no",
             logging_steps=1,
             disable_tqdm=True,
             **options,
         )
-        InOrder(model=model, args=training, train_dataset=Tokens(MICRO_BATCHES, MICRO_BATCH_SIZE)).train()
+        tokens = Tokens(MICRO_BATCHES, MICRO_BATCH_SIZE, shifted=arguments.shifted)
+        InOrder(model=model, args=training, train_dataset=tokens).train()
+    if arguments.digest:
+        print(f"rank {os.environ.get('RANK', '0')} digest {digest(model)}", flush=True)
 
 
 if __name__ == "__main__":
