@@ -89,7 +89,9 @@ def measured(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "WORK", tmp_path)
     monkeypatch.setattr(measure, "ROWS", tmp_path / "rows.json")
     monkeypatch.setattr(measure, "commit", lambda: measured.commit)
-    monkeypatch.setattr(measure, "_install", lambda release, environment, any_build: environment.mkdir(parents=True, exist_ok=True))
+    monkeypatch.setattr(
+        measure, "_install", lambda release, environment, any_build: environment.mkdir(parents=True, exist_ok=True)
+    )
     monkeypatch.setattr(measure, "_facts", lambda python, release: ("3.11.7", "2.4.1+cpu", [release.version]))
     monkeypatch.setattr(measure.runs, "measured", runs)
     monkeypatch.setattr(measure, "_test", tests)
@@ -133,13 +135,16 @@ def test_a_release_that_is_not_to_be_had_says_why_and_is_tried_again(release, me
 
     def refuse(command, **_):
         assert command[0] == "tools/venv"
-        said = "setup: installing\nERROR: Could not find (from versions: 2.13.0)\nERROR: No matching distribution found\n"
+        said = "setup: installing\nERROR: Could not find it (from versions: 2.13.0, 2.14.1)\nERROR: No matching\n"
         return subprocess.CompletedProcess(command, 1, "", said)
 
     monkeypatch.setattr(measure.subprocess, "run", refuse)
+    monkeypatch.setattr(table, "_has_two_builds", lambda: True)
     (result,) = measure.measure(release, any_build=False, keep=False)
-    assert result.refused == "No matching distribution found"
+    assert result.refused == "no build for the CPU alone that pip knows of: Could not find it"
     assert not measure.is_measured(release)
+    (result,) = measure.measure(release, any_build=True, keep=False)
+    assert result.refused == "Could not find it"
     assert "Could not find" in (tmp_path / release.name / "install.txt").read_text()
 
 

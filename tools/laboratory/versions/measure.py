@@ -111,13 +111,18 @@ def _install(release: Release, environment: Path, any_build: bool) -> str:
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     (environment.parent / "install.txt").write_text(done.stderr)
     if done.returncode != 0:
-        errors = re.findall(r"^ERROR: (.*)", done.stderr, re.M) or done.stderr.strip().splitlines() or ["no word"]
-        return errors[-1]
+        errors = re.findall(r"^ERROR: (.*)", done.stderr, re.M) or done.stderr.strip().splitlines()[-1:] or ["no word"]
+        build = "" if any_build or not _asks_for_build(release) else "no build for the CPU alone that pip knows of: "
+        return build + re.sub(r" \(from versions: .*\)", "", errors[0])
     try:
         found = _facts(environment / "bin" / "python", release)
     except subprocess.CalledProcessError as error:
         return f"torch can't be imported: {error.stderr.strip().splitlines()[-1]}"
     return "" if found[2][0].partition("+")[0] == release.version else f"{found[2][0]} was installed in its place"
+
+
+def _asks_for_build(release: Release) -> bool:
+    return release.asked_for(any_build=False) != release.requirements
 
 
 def _facts(python: Path, release: Release) -> tuple[str, str, list[str]]:

@@ -86,7 +86,9 @@ def page(releases: list[Release], results: dict[str, Result]) -> str:
         text += ["", "## Not as it should be", "", *notes]
     if refused:
         text += ["", "## Could not be had here", ""]
-        text += [f"- {line.release.package} {line.release.version}: {_escaped(line.result.refused)}" for line in refused]
+        text += [
+            f"- {line.release.package} {line.release.version}: {_escaped(line.result.refused)}" for line in refused
+        ]
     if waiting:
         text += ["", f"Not run yet: {', '.join(waiting)}."]
     if every:

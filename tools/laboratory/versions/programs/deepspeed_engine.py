@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "frameworks" / "deepspeed"))
 
-from model import Model, batches, loss_of, train_without_deepspeed  # noqa: E402
+from model import Model, batches, loss_of, train_without_deepspeed
 
 RANKS, RANK = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 MICRO_BATCHES, CLIP, STEPS = 4, 0.5, 2
