@@ -40,8 +40,8 @@ def _options() -> argparse.Namespace:
         "of frameworks, and makes a table of what it says: tools/laboratory/versions/RESULTS.md. Each release has\n"
         "an environment of its own in build/versions, which is deleted behind it. What has been run at this commit\n"
         "isn't run again, so that a run that was stopped goes on.\n\n"
-        "PyTorch is asked for as the build for the CPU alone: on x86-64 PyPI has none, and pip must know of an index\n"
-        "or a folder that does (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). A release that isn't to be had is named so.",
+        "PyTorch is asked for as the build for the CPU alone: on x86-64 PyPI has none, and pip must know of an\n"
+        "index or a folder that does (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). A release that isn't to be had is named.",
         epilog="Exit code: 0 when with all of these releases every correct program is the same and every wrong one\n"
         "different at the right tensor; 1 when not; 2 when a release could not be had.\n\n"
         "Examples:\n"
@@ -64,13 +64,13 @@ def _run(release: Release, options: argparse.Namespace, every: list[Release]) ->
     print(f"versions: {release.name}", file=sys.stderr, flush=True)
     if options.again:
         measure.forget(release)
-    for result in measure.measure(release, options.any_build, options.keep):
+    for _ in measure.measure(release, options.any_build, options.keep):
         page.write(every)
-    line = page.Line(release, result)
+    (line,) = page.lines_of([release], measure.kept())
     count = len(line.ran())
     tests = "".join(f", {number} {outcome}" for outcome, number in line.tests().items())
-    said = result.refused or f"{line.same()} of {count} same, {line.different()} of {count} different{tests}"
-    print(f"{' ' if line.expected() else '!'} {release.name}: {said}; {result.seconds:.0f} s", flush=True)
+    said = line.result.refused or f"{line.same()} of {count} same, {line.different()} of {count} different{tests}"
+    print(f"{' ' if line.expected() else '!'} {release.name}: {said}; {line.result.seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
