@@ -1,4 +1,4 @@
-"""RESULTS.md: what is run of which release. Made of the rows that are kept, so that a release can be run again alone."""
+"""RESULTS.md: which releases are run. Made of the rows that are kept, so that a release can be run again alone."""
 
 import platform
 from collections import Counter
@@ -68,15 +68,15 @@ def page(releases: list[Release], results: dict[str, Result]) -> str:
     had = [line for line in every if not line.result.refused]
     refused = [line for line in every if line.result.refused]
     waiting = [release.name for release in releases if release.name not in results]
-    programs = [each for line in had for each in line.ran()]
+    same, different = sum(line.same() for line in had), sum(line.different() for line in had)
+    ran = sum(len(line.ran()) for line in had)
     text = [
         "# Versions",
         "",
         _TEXT,
         "",
-        f"{len(had)} of {len(releases)} releases were run: {sum(line.same() for line in had)} of {len(programs)} correct "
-        f"programs are *same*, {sum(line.different() for line in had)} of {len(programs)} wrong twins *different* at the "
-        "right tensor.",
+        f"{len(had)} of {len(releases)} releases were run: {same} of {ran} correct programs are *same*, {different} of "
+        f"{ran} wrong twins *different* at the right tensor.",
         "",
         "| package | release | torch | Python | correct: same | wrong: different | tests | s | commit |",
         "|---|---|---|---|--:|--:|---|--:|---|",
@@ -86,9 +86,7 @@ def page(releases: list[Release], results: dict[str, Result]) -> str:
         text += ["", "## Not as it should be", "", *notes]
     if refused:
         text += ["", "## Could not be had here", ""]
-        text += [
-            f"- {line.release.package} {line.release.version}: {_escaped(line.result.refused)}" for line in refused
-        ]
+        text += [f"- {_name(line)}: {_escaped(line.result.refused)}" for line in refused]
     if waiting:
         text += ["", f"Not run yet: {', '.join(waiting)}."]
     if every:
@@ -116,7 +114,7 @@ def _row(line: Line) -> str:
 
 
 def _notes(line: Line) -> list[str]:
-    name, notes = f"{line.release.package} {line.release.version}", []
+    name, notes = _name(line), []
     for each in line.judged():
         if each.row.correct.verdict == NOT_RUN:
             notes.append(f"- {name}, {each.program.name}: could not be run: {_escaped(each.row.correct.sentence)}")
@@ -132,6 +130,10 @@ def _notes(line: Line) -> list[str]:
         if bad := {outcome: count for outcome, count in counts.items() if outcome not in ("passed", "skipped")}:
             notes.append(f"- {name}, {file}: {', '.join(f'{count} {outcome}' for outcome, count in bad.items())}")
     return notes
+
+
+def _name(line: Line) -> str:
+    return f"{line.release.package} {line.release.version}"
 
 
 def _escaped(text: str) -> str:
