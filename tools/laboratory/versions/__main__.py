@@ -38,8 +38,8 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Runs small programs, correct and wrong, under ttrace with older and newer releases of PyTorch\n"
         "and of frameworks, and makes a table of what it says: tools/laboratory/versions/RESULTS.md. Each release\n"
-        "has an environment of its own in build/versions, which is deleted behind it. What has been run at this commit\n"
-        "isn't run again, so that a run that was stopped goes on.\n\n"
+        "has an environment of its own in build/versions, which is deleted behind it. What has been run at this\n"
+        "commit isn't run again, so that a run that was stopped goes on.\n\n"
         "PyTorch is asked for as the build for the CPU alone: on x86-64 PyPI has none, and pip must know of an\n"
         "index or a folder that does (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS). A release that isn't to be had is named.",
         epilog="Exit code: 0 when with all of these releases every correct program is the same and every wrong one\n"
