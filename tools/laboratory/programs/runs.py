@@ -187,8 +187,17 @@ class _Runs:
             raise RunError(f"{words[0]}: takes more than {SECONDS} s") from None
         (self._directory / "log.txt").open("a").write(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}\n")
         if done.returncode not in codes:
-            raise RunError(f"{words[0]} of {words[2]}: {_line((done.stderr.strip() or 'no word').splitlines()[-1])}")
+            raise RunError(f"{words[0]} of {words[2]}: {_line(_last_word(done.stderr))}")
         return done.stderr.strip() or done.stdout.strip()
+
+
+def _last_word(stderr: str) -> str:
+    """The last error that Python printed, which says more than ttrace does of a program that failed; else the last
+    line."""
+    lines = stderr.strip().splitlines() or ["no word"]
+    return next(
+        (line for line in reversed(lines) if re.match(r"(\[rank\d+\]: )?[\w.]*(Error|Exception): ", line)), lines[-1]
+    )
 
 
 def _tensor(finding: dict) -> str:

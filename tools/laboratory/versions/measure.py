@@ -95,7 +95,6 @@ def measure(release: Release, any_build: bool, keep: bool) -> Iterator[Result]:
                 yield result
     if not keep:
         shutil.rmtree(environment)
-        shutil.rmtree(WORK / release.name / "programs", ignore_errors=True)
 
 
 def _is_of_this_commit(result: Result) -> bool:
