@@ -20,7 +20,7 @@ from .table import KINDS, ROOT, Program
 PYTHON = ROOT / ".venv-programs" / "bin" / "python"
 WORK = ROOT / "build" / "programs"
 ROWS = Path(__file__).resolve().parent / "rows.json"  # what RESULTS.md is made of
-SECONDS = 180  # which no command of a program takes but where something hangs
+SECONDS = 600  # which no command of a program takes but where something hangs
 SAME, DIFFERENT, COULD_NOT_LOOK, NOT_RUN = "same", "different", "could-not-look", "not run"
 
 

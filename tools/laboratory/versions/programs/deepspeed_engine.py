@@ -1,6 +1,7 @@
 """A small language model (tools/frameworks/deepspeed/model.py) trained by DeepSpeed's engine, on CPU over gloo; by one
 process in plain PyTorch. MISTAKE in the environment has rank 1 make its loss 1 % too large."""
 
+import collections
 import os
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ def train(stage: int) -> None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
 
-    deepspeed.ops.__compatible_ops__ = {}  # none of its own operators, one of which it would compile: gloo alone
+    # None of its own operators, one of which it would compile: gloo alone. Older releases look each of them up.
+    deepspeed.ops.__compatible_ops__ = collections.defaultdict(bool)
     deepspeed.comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, verbose=False)
     configuration = {
         "train_micro_batch_size_per_gpu": 2,
