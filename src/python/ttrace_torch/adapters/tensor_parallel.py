@@ -12,7 +12,7 @@ from .data_parallel import averagings
 from .device_mesh import ranks_of_dims
 
 
-class TensorParallel(Adapter, module="torch.distributed.device_mesh"):  # that of DTensor has had several names
+class TensorParallel(Adapter, module="torch.distributed.tensor"):
     def groups(self, model: torch.nn.Module | None) -> Iterator[Group]:
         averaged = [ranks for averaging in averagings(model) for ranks in averaging.groups]
         parameters = () if model is None else model.parameters()
