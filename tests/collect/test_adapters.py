@@ -15,7 +15,11 @@ import torch
 from conftest import HERE, TTRACE, Collected, ranks, run
 
 import ttrace_torch
+from ttrace_torch import patches
 from ttrace_torch.adapters.deepspeed import DeepSpeed
+from ttrace_torch.adapters.megatron_moe import MegatronExperts
+from ttrace_torch.adapters.pipelining import Pipelining
+from ttrace_torch.placements import part_of
 
 MADE_UP = HERE / "programs" / "made_up"
 
@@ -271,3 +275,65 @@ def test_the_optimizer_of_an_engine_that_was_freed_is_not_kept_alive_and_that_of
     assert gone() is None
     second = FP16_Optimizer([parameter_of(2.0)])
     assert deepspeed.share(second.fp16_groups[0][0]).master.tolist() == [2, 2, 2]
+
+
+# Releases of frameworks that are not installed here, as far as adapters ask them.
+
+
+@pytest.mark.parametrize("method", ["routed_experts_compute", "experts_compute", "forward"])
+def test_the_ranks_whose_tokens_experts_get_are_recorded_by_whichever_method_calls_them(monkeypatch, method):
+    class MoELayer:
+        token_dispatcher = types.SimpleNamespace(config=None)
+
+        def forward(self, hidden):
+            return hidden
+
+    class TopKRouter:
+        def routing(self, logits):
+            return logits
+
+    setattr(MoELayer, method, lambda self, hidden: hidden + 1)
+    module = types.ModuleType(MegatronExperts.module)
+    module.MoELayer, module.TopKRouter = MoELayer, TopKRouter
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    recorded = []
+    try:
+        MegatronExperts().record_inside(lambda member, _: recorded.append(member), lambda *_: None)
+        assert getattr(MoELayer(), method)(1) == 2
+        assert recorded == [".experts:sources"]
+    finally:
+        patches.take_back()
+
+
+class _PipelineSchedule:
+    """Divides gradients by the number of micro-batches as it is told; of some releases it cannot be told."""
+
+    def __init__(self, **told):
+        self._n_microbatches = 4
+        vars(self).update(told)
+
+
+@pytest.mark.parametrize(
+    "told, said", [({}, {}), ({"scale_grads": False}, {}), ({"scale_grads": True}, {"loss_scale": "4"})]
+)
+def test_a_schedule_that_cannot_be_told_to_divide_gradients_does_not(monkeypatch, told, said):
+    module = types.ModuleType("torch.distributed.pipelining.schedules")
+    module._PipelineSchedule = _PipelineSchedule
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    schedule = _PipelineSchedule(**told)
+    assert Pipelining().words(None, types.SimpleNamespace(axis_named=lambda _: None)) == said
+    del schedule
+
+
+@pytest.mark.parametrize("takes_option", [True, False])
+def test_a_dtensor_is_distributed_by_the_module_of_its_class_whatever_that_is_called(monkeypatch, takes_option):
+    module = types.ModuleType("torch.distributed._tensor_of_a_release")
+    given = []
+    if takes_option:
+        module.distribute_tensor = lambda whole, mesh, placements, src_data_rank=0: given.append(src_data_rank)
+    else:
+        module.distribute_tensor = lambda whole, mesh, placements: given.append("no option")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    tensor = type("DTensor", (), {"__module__": module.__name__, "placements": (), "device_mesh": None})()
+    part_of(torch.ones(2), tensor)
+    assert given == [None if takes_option else "no option"]

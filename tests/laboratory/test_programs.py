@@ -153,6 +153,22 @@ def test_the_page_counts_first_verdicts_and_says_what_is_wrong_and_what_was_not_
     assert "Measured by `tools/programs` in 8 s, at commit 0123456789" in text
 
 
+@pytest.mark.parametrize(
+    ("stderr", "word"),
+    [
+        (
+            "Traceback:\n  a line\n[rank1]: ImportError: cannot import 'log'\nttrace: error: exit code 1\n",
+            "[rank1]: ImportError: cannot import 'log'",
+        ),
+        ("torch.cuda.OutOfMemoryError: 3 GiB\nttrace: error: code 1\n", "torch.cuda.OutOfMemoryError: 3 GiB"),
+        ("a word\nttrace: error: no such file\n", "ttrace: error: no such file"),
+        ("", "no word"),
+    ],
+)
+def test_a_program_that_could_not_be_run_is_quoted_with_its_own_error(stderr, word):
+    assert runs._last_word(stderr) == word
+
+
 def test_a_row_is_kept_beside_those_of_other_programs(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "ROWS", tmp_path / "rows.json")
     assert runs.kept() == {}

@@ -129,6 +129,12 @@ EVIDENCE = [
         (*_VERDICT, "src/python", "tools/laboratory/programs"),
     ),
     Evidence(
+        "versions",
+        "tools/laboratory/versions/RESULTS.md",
+        "tools/versions",
+        (*_VERDICT, "src/python", "tools/laboratory/versions"),
+    ),
+    Evidence(
         "hunting",
         "tools/laboratory/hunting/RESULTS.md",
         "tools/hunt",
@@ -142,4 +148,5 @@ PUBLISHED = [
     "tools/laboratory/evaluations/figures",
     "tools/frameworks/rows.json",
     "tools/laboratory/programs/rows.json",
+    "tools/laboratory/versions/rows.json",
 ]

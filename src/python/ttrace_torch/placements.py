@@ -4,7 +4,9 @@ dimension, and the shape of the whole.
 A dimension of the program's device mesh is the axis, or the nested axes, whose ranks it joins in the same order. Its
 name, where it has one that the trace knows, must say the same."""
 
+import inspect
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -86,11 +88,14 @@ class Placements:
 
 def part_of(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """`whole`, which every rank has, placed as the DTensor `tensor` is. Raises CollectError."""
-    from torch.distributed.tensor import distribute_tensor  # here: a program without DTensors need not load it
-
     if any(placement.is_partial() for placement in tensor.placements):
         raise CollectError(f"--perturb: the first activation is a DTensor placed {tensor.placements}; expected no sum")
-    return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    # From where its class is, whose module has had several names; a program without DTensors need not load it.
+    modules = (sys.modules.get(base.__module__) for base in type(tensor).__mro__)
+    distribute = next(module.distribute_tensor for module in modules if hasattr(module, "distribute_tensor"))
+    # Without that option it sends the first rank's, which is the same.
+    local = {"src_data_rank": None} if "src_data_rank" in inspect.signature(distribute).parameters else {}
+    return distribute(whole, tensor.device_mesh, tensor.placements, **local)
 
 
 def _nesting(tensor: torch.Tensor) -> list[int]:

@@ -20,7 +20,7 @@ from .table import KINDS, ROOT, Program
 PYTHON = ROOT / ".venv-programs" / "bin" / "python"
 WORK = ROOT / "build" / "programs"
 ROWS = Path(__file__).resolve().parent / "rows.json"  # what RESULTS.md is made of
-SECONDS = 180  # which no command of a program takes but where something hangs
+SECONDS = 600  # which no command of a program takes but where something hangs
 SAME, DIFFERENT, COULD_NOT_LOOK, NOT_RUN = "same", "different", "could-not-look", "not run"
 
 
@@ -79,9 +79,17 @@ class RunError(Exception):
 
 def run(program: Program) -> Row:
     """Row of the program, which is kept. Needs a warm server of PYTHON for its speed alone."""
+    row = measured(program, PYTHON, WORK)
+    _keep(program.name, row)
+    return row
+
+
+def measured(program: Program, python: Path, work: Path) -> Row:
+    """Row of the program by that Python; traces and reports lie in a directory of its name in `work`."""
     started = time.monotonic()
+    without_mistake = replace(program, name=program.correct_name, mistake="", mistake_name="", shows=())
     try:
-        runs, correct = _correct(replace(program, name=program.correct_name, mistake="", mistake_name="", shows=()))
+        runs, correct = _correct(without_mistake, python, work)
         runs.collect("wrong", program.ranks, program.mistake_name)
         wrong = runs.check("wrong", [])
         hints, options, hinted_correct, hinted_wrong = [], [], None, None
@@ -97,15 +105,13 @@ def run(program: Program) -> Row:
         hints, hinted_correct, hinted_wrong = [], None, None
         correct = wrong = Verdict(NOT_RUN, sentence=str(error))
     seconds = round(time.monotonic() - started, 1)
-    row = Row(commit(), seconds, correct, wrong, hints, hinted_correct, hinted_wrong)
-    _keep(program.name, row)
-    return row
+    return Row(commit(), seconds, correct, wrong, hints, hinted_correct, hinted_wrong)
 
 
 @functools.cache
-def _correct(program: Program) -> tuple["_Runs", Verdict]:
+def _correct(program: Program, python: Path, work: Path) -> tuple["_Runs", Verdict]:
     """Its runs, which those of it with each mistake are added to, and its first verdict."""
-    runs = _Runs(program)
+    runs = _Runs(program, python, work)
     runs.collect("reference", ranks=1)
     runs.estimate()
     runs.collect("correct", program.ranks)
@@ -129,9 +135,9 @@ def _keep(name: str, row: Row) -> None:
 class _Runs:
     """The directory in which a program is run, and what is run there."""
 
-    def __init__(self, program: Program):
-        self._program = program
-        self._directory = WORK / program.name
+    def __init__(self, program: Program, python: Path, work: Path):
+        self._program, self._python = program, python
+        self._directory = work / program.name
         subprocess.run(["rm", "-rf", self._directory], check=True)
         self._directory.mkdir(parents=True)
 
@@ -166,7 +172,7 @@ class _Runs:
         return ("annotate", ["-a", str(draft)]) if draft.exists() else ("", [])
 
     def _command(self, ranks: int) -> list[str]:
-        return warm.command(self._program.path, *self._program.arguments, ranks=ranks, python=PYTHON)
+        return warm.command(self._program.path, *self._program.arguments, ranks=ranks, python=self._python)
 
     def _run(self, *words: object, mistake: str = "", codes: tuple[int, ...] = (0,)) -> str:
         """What it says. Raises RunError."""
@@ -181,8 +187,17 @@ class _Runs:
             raise RunError(f"{words[0]}: takes more than {SECONDS} s") from None
         (self._directory / "log.txt").open("a").write(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}\n")
         if done.returncode not in codes:
-            raise RunError(f"{words[0]} of {words[2]}: {_line((done.stderr.strip() or 'no word').splitlines()[-1])}")
+            raise RunError(f"{words[0]} of {words[2]}: {_line(_last_word(done.stderr))}")
         return done.stderr.strip() or done.stdout.strip()
+
+
+def _last_word(stderr: str) -> str:
+    """The last error that Python printed, which says more than ttrace does of a program that failed; else the last
+    line."""
+    lines = stderr.strip().splitlines() or ["no word"]
+    return next(
+        (line for line in reversed(lines) if re.match(r"(\[rank\d+\]: )?[\w.]*(Error|Exception): ", line)), lines[-1]
+    )
 
 
 def _tensor(finding: dict) -> str:

@@ -57,7 +57,7 @@ class Program:
 def programs() -> list[Program]:
     """By name, those of packages first. Raises ValueError, which names what does not say all that it must."""
     files = [path for path in sorted(COLLECTION.glob("*.py")) if path.stem not in _HELPERS]
-    found = [_of_file(path.stem, path) for path in files]
+    found = [of_file(path) for path in files]
     found += kinds(KINDS_TABLE.read_text())
     found += outside(OUTSIDE_TABLE.read_text())
     names = [program.name for program in found]
@@ -117,7 +117,8 @@ def _of_table(name: str, path: Path, arguments: list[str], said: dict, mistake_n
     return _program(name, path, _sentence(_text_of(path)), said, mistake_name, arguments)
 
 
-def _of_file(name: str, path: Path) -> Program:
+def of_file(path: Path) -> Program:
+    """One that says of itself what is to be expected. Raises ValueError."""
     text = _text_of(path)
     told = re.findall(r"^(\w+): (.*(?:\n +\S.*)*)", text.split("\n\n")[-1], re.M)
     said = {key: " ".join(value.split()) for key, value in told}
@@ -125,7 +126,7 @@ def _of_file(name: str, path: Path) -> Program:
         raise ValueError(f"{path.relative_to(ROOT)}: its text does not say: {', '.join(missing)}")
     if unknown := set(said) - {*_SAID, *_MAY_BE_SAID}:
         raise ValueError(f"{path.relative_to(ROOT)}: its text says what nobody reads: {', '.join(sorted(unknown))}")
-    return _program(name, path, _sentence(text), said, "wrong", [])
+    return _program(path.stem, path, _sentence(text), said, "wrong", [])
 
 
 def _program(name: str, path: Path, idiom: str, said: dict, mistake_name: str, arguments: list[str]) -> Program:

@@ -37,8 +37,13 @@ class MegatronExperts(Adapter, module="megatron.core.transformer.moe.moe_layer",
             record_output(":groups", lambda: _groups(router))
 
         layer_class, router = moe_layer.MoELayer, moe_layer.TopKRouter
-        patches.replace(layer_class, "routed_experts_compute", _after(sources, layer_class.routed_experts_compute))
+        computes = next(name for name in _COMPUTES_EXPERTS if hasattr(layer_class, name))
+        patches.replace(layer_class, computes, _after(sources, getattr(layer_class, computes)))
         patches.replace(router, "routing", _after(choice, router.routing))
+
+
+# Methods of the layer in which it calls its experts: the first that it has is the innermost.
+_COMPUTES_EXPERTS = ("routed_experts_compute", "experts_compute", "forward")
 
 
 def _after(first: Callable, method: Callable) -> Callable:

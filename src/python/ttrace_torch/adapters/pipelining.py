@@ -55,7 +55,8 @@ class Pipelining(Adapter, module=_MODULE):
                 said["pipeline"]["chunks"] = "v"
         # Of one run of a schedule; an iteration may have several.
         schedules = _living(_SCHEDULES, "_PipelineSchedule")
-        divisors = {each._n_microbatches if each.scale_grads else 1 for each in schedules}
+        # Those that cannot be told (before torch 2.6) never divide.
+        divisors = {each._n_microbatches if getattr(each, "scale_grads", False) else 1 for each in schedules}
         if len(divisors) == 1 and divisors != {1}:
             said["loss_scale"] = str(divisors.pop())
         elif len(divisors) > 1:
