@@ -67,6 +67,9 @@ enum class Cause : std::uint8_t {
   kMeanOfMeans,
   kConfiguredOtherwise,
   kDrawnOtherwise,
+  kOtherLoss,
+  kOtherNorm,
+  kOtherGroup,
 };
 std::string_view name_of(Cause cause);
 Vocabulary<Cause> vocabulary_of(Cause);
@@ -75,6 +78,13 @@ Vocabulary<Cause> vocabulary_of(Cause);
 enum class Standing : std::uint8_t { kConfirmed, kFound, kMoved };
 std::string_view name_of(Standing standing);
 Vocabulary<Standing> vocabulary_of(Standing);
+
+// Says what is known of a root beside those before it.
+enum class Apart : std::uint8_t {
+  kUnknown,       // what it was computed from was not compared
+  kSourcesAgree,  // all that was compared of what it was computed from agrees
+  kByItself,      // it is computed from nothing, or was seen to be wrong by itself
+};
 
 // A wrong tensor that nothing wrong explains (src/diagnose).
 struct RootCause {
@@ -88,6 +98,7 @@ struct RootCause {
   double residual = 0;                     // of the diagnosis: ||candidate - prediction|| / ||prediction||
   std::optional<AxisPlacement> placement;  // by which the tensor would be right, where the diagnosis is one of that
   std::string sentence;
+  Apart apart = Apart::kUnknown;
   std::optional<Standing> standing;  // none: there was no second run
   ModuleSource source;               // of `module`, as the candidate's ranks say it
 };

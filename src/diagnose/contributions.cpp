@@ -6,6 +6,7 @@
 #include <set>
 
 #include "align/holders.h"
+#include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
 #include "merge/terms.h"
 
@@ -309,6 +310,73 @@ std::optional<Diagnosis> left_over(const Suspect& suspect) {
   auto found = suspect.explained_by(Cause::kLeftOver, prediction, fmt::format("{}: {}", began, words));
   if (found) found->group = began;
   return found;
+}
+
+namespace {
+
+// What a rank has of the parameters whose names differ from one another's in numbers alone: of each, in order of the
+// names, the gradient that it has made by itself.
+using OwnGradients = std::map<std::int32_t, std::map<std::string, Values>>;
+
+OwnGradients own_gradients_like(const Suspect& suspect) {
+  OwnGradients own;
+  const TensorId& id = suspect.candidate.id;
+  double stored = 0;
+  for (const auto& [other, tensor] : suspect.evidence.candidate.tensors) {
+    const bool is_like = other.kind == Kind::kParamGrad && other.iteration == id.iteration &&
+                         without_numbers(other.name.get()) == without_numbers(id.name.get());
+    if (!is_like || tensor.shape != suspect.reference.shape || !is_small(tensor)) continue;
+    for (auto& [rank, values] : values_by_rank(tensor)) {
+      stored += static_cast<double>(values.size());
+      if (stored > kMostStored) return {};
+      const auto [at, is_new] = own[rank].try_emplace(other.name, std::move(values));
+      if (!is_new) add_values(at->second, values);
+    }
+  }
+  return own;
+}
+
+}  // namespace
+
+// A rank's gradients are reduced with those of the ranks that hold the same parameters. Where the ranks of another axis are
+// taken, which hold other experts, the copy of each rank is the sum of what these have in the same place.
+std::optional<Diagnosis> reduced_along_other_axis(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kMainGrad || suspect.parts.size() != 1) return std::nullopt;
+  const std::int32_t holder = suspect.parts[0].rank;
+  const Addends addends = addends_by_rank(suspect);
+  const double scale = addends.empty() ? 0 : fit_scale(addends, suspect);
+  if (scale == 0) return std::nullopt;
+  const OwnGradients own = own_gradients_like(suspect);
+  if (!own.contains(holder)) return std::nullopt;
+  const auto& of_holder = own.at(holder);
+  const auto place = std::distance(of_holder.begin(), of_holder.find(suspect.candidate.id.name));
+  const Axes axes = factorings_of(suspect.evidence.mesh)[suspect.candidate.factoring];
+  for (const Axis& axis : axes) {
+    if (axis.size < 2) continue;
+    Coordinates at = coordinates_of(axes, holder);
+    at.erase(axis.name);
+    Values sum(suspect.candidate_values.size());
+    std::set<std::string> names;
+    std::int64_t ranks = 0;
+    for (const auto& [rank, gradients] : own) {
+      Coordinates other = coordinates_of(axes, rank);
+      other.erase(axis.name);
+      if (other != at || static_cast<std::ptrdiff_t>(gradients.size()) <= place) continue;
+      const auto& [name, values] = *std::next(gradients.begin(), place);
+      names.insert(printable(name));
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += scale * values[i];
+      ++ranks;
+    }
+    if (ranks != axis.size || names.size() < 2) continue;
+    const std::string what =
+        fmt::format("it was summed or averaged over the {} ranks of {}, which hold other parameters of its kind: {}",
+                    ranks, axis.name, fmt::join(names, ", "));
+    if (auto found = suspect.explained_by(Cause::kOtherGroup, sum, what)) {
+      found->group = axis.name;
+      return found;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect) {

@@ -35,16 +35,21 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {loss_of_parts, When::kAlways},
     {factor_in_noise, When::kScaleAlone},
     {uniform_factor, When::kLarge},
+    {rounded_numbers, When::kLarge},
+    {other_norm, When::kLarge},
     {never_updated, When::kLarge},
     {accumulated_again, When::kLarge},
     {gradient_of_means, When::kManyValues},
+    {other_cross_entropy, When::kManyValues},
     {bias_alone, When::kManyValues},
     {stale, When::kManyValues},
     {other_tensor, When::kManyValues},
+    {other_part, When::kManyValues},
     {permuted_blocks, When::kManyValues},
     {reinterpreted, When::kManyValues},
     {missing_contribution, When::kManyValues},
     {left_over, When::kManyValues},
+    {reduced_along_other_axis, When::kManyValues},
     {stale_operand, When::kManyValues},
     {reinterpreted_operand, When::kManyValues},
     {reinterpreted_in_attention, When::kManyValues},
@@ -140,6 +145,24 @@ std::optional<Diagnosis> diagnose_replicas(const ReplicaErrors& replicas, const 
                                           fmt::join(replicas.wrong, ", "), replicas.wrong.size(), replicas.count));
 }
 
+// Returns the suspect that the finding is about, of small tensors of one shape; nothing where its values are not finite.
+std::optional<Suspect> suspect_of(const Finding& finding, const LogicalTensor& reference,
+                                  const LogicalTensor& candidate, double bound, const Evidence& evidence,
+                                  const ReplicaErrors& replicas, Values reference_values) {
+  Suspect suspect{finding,
+                  reference,
+                  candidate,
+                  evidence,
+                  std::move(reference_values),
+                  replicas.worst,
+                  local_tensors_of(candidate, replicas.replica),
+                  bound,
+                  0};
+  if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
+  suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
+  return suspect;
+}
+
 std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTensor& reference,
                                          const LogicalTensor& candidate, const Evidence& evidence) {
   const double bound = explaining_bound(finding, candidate);
@@ -155,12 +178,10 @@ std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTe
   }
   const Values reference_values = values_of(reference);
   const ReplicaErrors replicas = compare_replicas(candidate, reference_values, bound);
-  const std::vector<LocalTensor> parts = local_tensors_of(candidate, replicas.replica);
-  Suspect suspect{finding, reference, candidate, evidence, reference_values, replicas.worst, parts, bound, 0};
-  if (!all_finite(suspect.reference_values) || !all_finite(suspect.candidate_values)) return std::nullopt;
-  suspect.error = relative_distance(suspect.candidate_values, suspect.reference_values);
-  auto diagnosis = find_explanation(suspect);
-  if (!diagnosis) return is_large(suspect) ? diagnose_replicas(replicas, suspect) : std::nullopt;
+  const auto suspect = suspect_of(finding, reference, candidate, bound, evidence, replicas, reference_values);
+  if (!suspect) return std::nullopt;
+  auto diagnosis = find_explanation(*suspect);
+  if (!diagnosis) return is_large(*suspect) ? diagnose_replicas(replicas, *suspect) : std::nullopt;
   // Terms that were not added up are all copies.
   if (finding.reason == Reason::kReplicasDisagree && diagnosis->cause != Cause::kUnreduced) {
     diagnosis->what = fmt::format("the copy of rank {}: {}", replicas.rank, diagnosis->what);
@@ -225,6 +246,23 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
   if (auto rounding = diagnose_rounding(finding, evidence)) return rounding;
   if (reference->rows && candidate->rows) return diagnose_common_rows(finding, *reference, *candidate, evidence);
   return diagnose_values(finding, *reference, *candidate, evidence);
+} catch (const RecordedAsSketch&) {
+  return std::nullopt;
+}
+
+std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const Evidence& evidence) try {
+  const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
+  const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
+  if (reference != nullptr && candidate != nullptr && is_comparable(*reference, *candidate)) {
+    const double bound = explaining_bound(finding, *candidate);
+    const Values values = values_of(*reference);
+    const auto suspect = suspect_of(finding, *reference, *candidate, bound, evidence,
+                                    compare_replicas(*candidate, values, bound), values);
+    if (suspect) {
+      if (auto found = other_cross_entropy(*suspect)) return found;
+    }
+  }
+  return diagnose(finding, false, evidence);
 } catch (const RecordedAsSketch&) {
   return std::nullopt;
 }

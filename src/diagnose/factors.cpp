@@ -15,6 +15,9 @@
 namespace ttrace {
 namespace {
 
+// Smaller powers of two are sizes of axes and numbers of micro-batches as often as loss scales.
+constexpr double kLeastPowerOfScales = 5;
+
 struct NamedNumber {
   std::string name;
   double value = 1;
@@ -53,7 +56,9 @@ std::string describe_meaning(double factor, double bound, const std::vector<Name
     }
     if (!words.empty()) return words;
   }
-  return {};
+  const double power = factor > 0 ? std::round(std::log2(factor)) : 0;
+  if (std::abs(power) < kLeastPowerOfScales || std::abs(factor - std::exp2(power)) > bound * factor) return {};
+  return fmt::format(", 2^{:.0f}: a power of two, as loss scales are", power);
 }
 
 // A rank for each element: the one that holds it, or that held the input it was computed from; -1 where that is not one
@@ -337,6 +342,27 @@ std::optional<Diagnosis> rounded_to_own_dtype(const LogicalTensor& reference, co
         std::pair(RoundingMode::kTowardZero, "cut off to {}, every element: rounded toward zero, not to nearest")}) {
     if (!is_rounded(reference, candidate, rounding)) continue;
     return Diagnosis{Cause::kCoarserPrecision, 0, fmt::format(fmt::runtime(how), name_of(candidate.dtype))};
+  }
+  return std::nullopt;
+}
+
+// One number of a mantissa of 52 bits has seven or fewer by chance once in 2^45 times, and one that float32 holds once in
+// 2^16. Round numbers such as 0.5 have fewer still, and no rounding made them.
+std::optional<Diagnosis> rounded_numbers(const Suspect& suspect) {
+  constexpr int kFewestLeftOut = 12, kFewestLeft = 3;  // bits
+  if (suspect.candidate_values.size() >= kFewestValues) return std::nullopt;
+  int most = 0;
+  for (const auto& [rank, values] : values_by_rank(suspect.candidate))
+    most = std::max(most, most_mantissa_bits(values));
+  const int reference_bits = most_mantissa_bits(suspect.reference_values);
+  for (const Format& format : kFormats) {
+    if (most > format.bits || format.bits < 7) continue;
+    const bool is_rounding = most > kFewestLeft && reference_bits >= format.bits + kFewestLeftOut &&
+                             suspect.error <= std::ldexp(1, -format.bits - 1) + suspect.bound;
+    if (!is_rounding) return std::nullopt;
+    return Diagnosis{Cause::kCoarserPrecision, suspect.error,
+                     fmt::format("it has {} mantissa bits: rounded to {}; the reference's has {}", most, format.name,
+                                 reference_bits)};
   }
   return std::nullopt;
 }

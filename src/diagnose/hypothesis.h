@@ -76,9 +76,11 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);
 std::optional<Diagnosis> accumulated_again(const Suspect& suspect);  // fits nothing to the candidate's values
 std::optional<Diagnosis> left_over(const Suspect& suspect);
+std::optional<Diagnosis> reduced_along_other_axis(const Suspect& suspect);
 // The values have a factor, or lack precision: factors.cpp.
 std::optional<Diagnosis> rank_factor(const Suspect& suspect);
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect);
+std::optional<Diagnosis> rounded_numbers(const Suspect& suspect);  // of a few: a loss, a norm
 // The values lie at other indices, or some of them are wrong: places.cpp, layouts.cpp, regions.cpp.
 std::optional<Diagnosis> permuted_blocks(const Suspect& suspect);
 std::optional<Diagnosis> reinterpreted(const Suspect& suspect);
@@ -89,9 +91,15 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect);
 std::optional<Diagnosis> bias_alone(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
+// A rank's part has the values of another rank's, or of the rank's own at another time: copies.cpp.
+std::optional<Diagnosis> other_part(const Suspect& suspect);
 // A loss was taken over the ranks' own parts: losses.cpp. These fit nothing to the candidate's values.
 std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
 std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);
+// The cross entropy of scores is another one, as the gradient with respect to them tells: entropies.cpp.
+std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect);
+// The norm of gradients is that of others than all: norms.cpp.
+std::optional<Diagnosis> other_norm(const Suspect& suspect);
 // Says which rank makes the candidate's loss NaN, since it holds nothing to take a mean of; empty where it is no such
 // loss. `bound` is how far a loss may be from what its operands make.
 std::string describe_mean_of_none(const LogicalTensor& reference, const LogicalTensor& candidate, double bound,

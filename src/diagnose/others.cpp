@@ -102,14 +102,16 @@ bool are_near(const LogicalTensor& a, const LogicalTensor& b, double bound) {
 std::optional<Diagnosis> other_parameter(const LogicalTensor& reference, const LogicalTensor& candidate, double bound,
                                          const Evidence& evidence) {
   const TensorId& id = reference.id;
-  const bool has_values = id.kind == Kind::kParam || id.kind == Kind::kParamAfter || id.kind == Kind::kMaster;
+  const bool has_values = id.kind == Kind::kParam || id.kind == Kind::kParamAfter || id.kind == Kind::kMaster ||
+                          id.kind == Kind::kMainGrad || id.kind == Kind::kParamGrad;
   if (!has_values || element_count(reference.shape) < static_cast<std::int64_t>(kFewestValues)) return std::nullopt;
   const auto is_whole = [](const LogicalTensor& tensor) {
     return is_floating(tensor.dtype) && !tensor.rows && !tensor.sketched;
   };
   std::vector<const LogicalTensor*> others;
   for (const auto& [other, tensor] : evidence.reference.tensors) {
-    const bool is_beside = other.iteration == id.iteration && other.kind == id.kind && other.name != id.name;
+    const bool is_beside = other.iteration == id.iteration && other.microbatch == id.microbatch &&
+                           other.kind == id.kind && other.name != id.name;
     if (is_beside && is_whole(tensor) && tensor.shape == candidate.shape) others.push_back(&tensor);
   }
   if (!is_whole(candidate)) return std::nullopt;

@@ -15,6 +15,7 @@
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
 #include "diagnose/loss_scales.h"
+#include "diagnose/losses_by_gradients.h"
 #include "diagnose/own_numbers.h"
 #include "diagnose/questions.h"
 #include "diagnose/rank_scales.h"
@@ -287,6 +288,15 @@ void add_draws(const Report& report, const Evidence& evidence, std::vector<std::
   }
 }
 
+// Tells what is known of a root beside the others. Initial values are computed from nothing that is recorded.
+Apart apart_of(const Finding& finding, bool made_here, const Alignment& candidate) {
+  const bool is_initial = (finding.id.kind == Kind::kParam || finding.id.kind == Kind::kBuffer) &&
+                          !candidate.tensors.empty() &&
+                          finding.id.iteration == candidate.tensors.begin()->first.iteration;
+  if (is_of_step(finding) || is_initial) return Apart::kByItself;
+  return made_here ? Apart::kSourcesAgree : Apart::kUnknown;
+}
+
 // Joins roots of one kind and pass that have the same diagnosis to the first of them.
 void join_alike(Report& report, std::vector<std::optional<Diagnosis>>& diagnoses) {
   std::map<std::tuple<Kind, Pass, Cause, std::string>, std::size_t> first;
@@ -373,6 +383,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   add_configurations(report, evidence, diagnoses);
   add_draws(report, evidence, diagnoses);
   add_rank_scales(report, evidence, diagnoses);
+  add_gradients_of_losses(report, evidence, diagnoses);
   std::set<std::size_t> all_made_here;  // indices into the report's findings
   for (std::size_t i = 0; i < made_here.size(); ++i) {
     if (made_here[i]) all_made_here.insert(report.explanation.roots[i].finding);
@@ -391,6 +402,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
       cause.placement = diagnoses[i]->placement;
       what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding.reason) : diagnoses[i]->what;
     }
+    cause.apart = apart_of(finding, all_made_here.contains(cause.finding), evidence.candidate);
     cause.sentence = describe_root(finding.id, cause, what);
   }
   return follows_from;

@@ -403,15 +403,26 @@ std::optional<Finding> find_unseen(const TensorPair& pair) {
   return finding;
 }
 
+// Notes how much of optimizers' state one side alone has recorded.
+void note_lone_state(std::int64_t tensors, Matching& matching) {
+  if (tensors == 0) return;
+  matching.waived += tensors;
+  matching.notes.push_back(
+      fmt::format("waived: {} of optimizers' state that one side alone had to record for the sake "
+                  "of its steps",
+                  count_of(tensors, "tensor")));
+}
+
 // Pairs each of the candidate's tensors with the reference's, and a recomputed one with its first forward as well.
-void pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
-                     const RecordedChoices& choices, LoneBuffers& buffers, Matching& matching) {
+// Returns how many are an optimizer's state that the reference lacks.
+std::int64_t pair_candidates(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower,
+                             const RecordedChoices& choices, LoneBuffers& buffers, Matching& matching) {
   DtypeNotes dtypes;
-  std::int64_t unseen_in_light = 0;
+  std::int64_t unseen_in_light = 0, lone_state = 0;
   for (const auto& [id, tensor] : candidate.tensors) {
     const TensorPair pair = without_cut_padding({counterpart(reference, id), &tensor}, matching);
     if (pair.reference == nullptr && is_optimizer_state(id.kind)) {
-      ++matching.waived;
+      ++lone_state;
     } else if (pair.reference == nullptr && is_buffer_kind(id.kind) && !buffers.moves_out_of_turn(reference, id)) {
       matching.waived += buffers.waive(tensor, Side::kCandidate);
     } else if (pair.reference == nullptr) {
@@ -443,12 +454,13 @@ void pair_candidates(const Alignment& reference, const Alignment& candidate, con
     }
   }
   dtypes.write(matching.notes);
-  if (unseen_in_light == 0) return;
+  if (unseen_in_light == 0) return lone_state;
   matching.waived += unseen_in_light;
   matching.notes.push_back(
       fmt::format("waived: {} of light iterations, whose sketches do not show what they differ by: shards end within a "
                   "cell, or are cut otherwise (`collect --iterations` records them whole)",
                   count_of(unseen_in_light, "tensor")));
+  return lone_state;
 }
 
 // True for a further call of a module, or a further element of a list that it is given, where the candidate's ranks ran
@@ -476,16 +488,16 @@ bool may_be_of_other_slice(const TensorId& id, const Alignment& candidate, const
 }
 
 // Finds what only the reference holds. `incomplete` names tensors that the candidate holds in part: there is a finding
-// about them already.
-void find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
-                  LoneBuffers& buffers, Matching& matching) {
-  std::int64_t recomputed = 0;
+// about them already. Returns how many are an optimizer's state.
+std::int64_t find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
+                          LoneBuffers& buffers, Matching& matching) {
+  std::int64_t recomputed = 0, lone_state = 0;
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
     if (holds(id) || candidate.local.contains(id)) continue;
     // The state of an optimizer is recorded for the sake of its step, where that needs it, and follows from that.
     if (is_optimizer_state(id.kind)) {
-      ++matching.waived;
+      ++lone_state;
       continue;
     }
     if (is_buffer_kind(id.kind) && buffers.may_be_missing(reference, candidate, id)) {
@@ -508,6 +520,7 @@ void find_missing(const Alignment& reference, const Alignment& candidate, const 
                     "their first forward is compared",
                     count_of(recomputed, "tensor")));
   }
+  return lone_state;
 }
 
 // Waives, on both sides, the tensors that are local to a rank, as annotations or the numbers in them say.
@@ -550,8 +563,9 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   matching.reroutes = find_reroutes(reference, candidate);
   choices.report_to(matching.reroutes);
   LoneBuffers buffers;
-  pair_candidates(reference, candidate, narrower, choices, buffers, matching);
-  find_missing(reference, candidate, incomplete, buffers, matching);
+  std::int64_t lone_state = pair_candidates(reference, candidate, narrower, choices, buffers, matching);
+  lone_state += find_missing(reference, candidate, incomplete, buffers, matching);
+  note_lone_state(lone_state, matching);
   buffers.write(matching.notes);
   // The candidate's tensors that the reference holds in part were found above.
   for (const Finding& finding : reference.findings) {

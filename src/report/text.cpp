@@ -197,12 +197,24 @@ std::string describe_root(const RootCause& root, bool is_first, const TextStyle&
   return text + std::string(indent, ' ') + painted(source, Color::kPlace, style.color) + "\n";
 }
 
+// Says how a further root stands to those before it. A second run has seen of some that they are wrong by themselves.
+std::string_view describe_apart(const RootCause& root) {
+  const bool is_seen = root.standing == Standing::kConfirmed || root.standing == Standing::kFound;
+  if (is_seen || root.apart == Apart::kByItself) return "also wrong, and not because of it:";
+  if (root.apart == Apart::kSourcesAgree) return "also wrong, though what it was computed from agrees:";
+  return "also wrong; what it was computed from was not compared:";
+}
+
 std::string describe_roots(const Report& report, std::size_t most, const TextStyle& style) {
   std::string text;
   std::size_t shown = 0;
+  std::string_view last;
   for (const RootCause& root : report.explanation.roots) {
     if (!root.examined || shown == most) continue;
-    if (shown == 1) text += painted("also wrong, and not because of it:", Color::kLabel, style.color) + "\n";
+    if (const std::string_view apart = describe_apart(root); shown > 0 && apart != last) {
+      text += painted(apart, Color::kLabel, style.color) + "\n";
+      last = apart;
+    }
     text += describe_root(root, shown++ == 0, style);
   }
   if (report.explanation.roots.size() > shown)

@@ -118,7 +118,8 @@ Cause = Literal[
     # over it)
     "uniform-factor",
     "stale",  # is that of another micro-batch or iteration
-    "other-tensor",  # is another tensor of the micro-batch
+    # is another tensor of the micro-batch, another parameter's, or in one rank's part that of another rank
+    "other-tensor",
     "permuted-blocks",  # has equal blocks of a dimension in another order (swapped, zigzag, interleaved, ...)
     # lies in memory as if two dimensions were swapped, in whole or on each rank; or is what a linear's or an
     # attention's backward makes of an operand read so
@@ -139,14 +140,20 @@ Cause = Literal[
     # is an initial parameter, like most of them drawn from another seed: `--inject-params` or `--consistent-init`
     "other-initialisation",
     "optimizer-step",  # is what a wrong step of the optimizer made, or a wrong copy of that; the message says how
-    # is a loss, or the gradient of one, that is the mean of ranks' means, of which some hold more elements, or labels
-    # that count, than others
+    # is a loss, or the gradient of one, that is the mean of means of ranks or of micro-batches, of which some hold more
+    # elements, or labels that count, than others
     "mean-of-means",
     # is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)
     "configured-otherwise",
     # comes after random numbers that the reference does not draw there, or that are others than in the first forward or
     # on ranks whose copies must be equal
     "drawn-otherwise",
+    # is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another number, of other
+    # labels or rows that count, at another temperature, or with another part of a further loss
+    "other-loss",
+    "other-norm",  # is a norm of gradients that lacks some of them, counts some twice, or is another norm of all
+    # is a main gradient that was reduced along another axis than its own, over other parameters of its kind
+    "other-group",
 ]
 
 Standing = Literal[

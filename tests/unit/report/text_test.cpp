@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "report/render.h"
+#include "support/aligned.h"
 #include "support/reports.h"
 
 using namespace ttrace;
@@ -190,9 +191,18 @@ TEST_CASE("the summary has three root causes, and the list of findings all that 
     root.examined = true;
   }
   report.explanation.roots[1].source.call = CodeLine{"model.py", 106};
-  const std::string summary = to_text(report, {});
-  CHECK(summary.find("cause: a is wrong.\nalso wrong, and not because of it:\n  b is wrong.\n    called at "
-                     "model.py:106\n  c is wrong.\n  ... and 1 more\n") != summary.npos);
+  report.explanation.roots[2].apart = Apart::kSourcesAgree;
+  std::string summary = to_text(report, {});
+  CHECK_MESSAGE(has(summary,
+                    "cause: a is wrong.\nalso wrong; what it was computed from was not compared:\n  b is wrong.\n    "
+                    "called at model.py:106\nalso wrong, though what it was computed from agrees:\n  c is wrong.\n  "
+                    "... and 1 more\n"),
+                summary);
+  report.explanation.roots[1].apart = Apart::kByItself;
+  report.explanation.roots[2].standing = Standing::kFound;
+  summary = to_text(report, {});
+  CHECK_MESSAGE(has(summary, "also wrong, and not because of it:\n  b is wrong.\n"), summary);
+  CHECK_MESSAGE(has(summary, "model.py:106\n  (found) c is wrong.\n"), summary);
   CHECK(to_text(report, {10}).find("  d is wrong.\n\nfindings,") != std::string::npos);
 }
 

@@ -109,9 +109,9 @@ def measured(program: Program, python: Path, work: Path) -> Row:
 
 
 @functools.cache
-def _correct(program: Program, python: Path, work: Path) -> tuple["_Runs", Verdict]:
+def _correct(program: Program, python: Path, work: Path) -> tuple["Runs", Verdict]:
     """Its runs, which those of it with each mistake are added to, and its first verdict."""
-    runs = _Runs(program, python, work)
+    runs = Runs(program, work, python)
     runs.collect("reference", ranks=1)
     runs.estimate()
     runs.collect("correct", program.ranks)
@@ -132,14 +132,16 @@ def _keep(name: str, row: Row) -> None:
     new.replace(ROWS)
 
 
-class _Runs:
+class Runs:
     """The directory in which a program is run, and what is run there."""
 
-    def __init__(self, program: Program, python: Path, work: Path):
+    def __init__(self, program: Program, work: Path = WORK, python: Path = PYTHON, is_new: bool = True):
+        """Of a directory in `work`, which is emptied if `is_new`."""
         self._program, self._python = program, python
         self._directory = work / program.name
-        subprocess.run(["rm", "-rf", self._directory], check=True)
-        self._directory.mkdir(parents=True)
+        if is_new:
+            subprocess.run(["rm", "-rf", self._directory], check=True)
+            self._directory.mkdir(parents=True)
 
     def collect(self, trace: str, ranks: int, mistake: str = "") -> None:
         shutil.rmtree(self._directory / trace, ignore_errors=True)
