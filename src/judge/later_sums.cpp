@@ -17,7 +17,6 @@
 #include "base/describe.h"
 #include "base/tensor_name.h"
 #include "merge/values.h"
-#include "tolerance/floors.h"
 
 namespace ttrace {
 namespace {
@@ -109,18 +108,30 @@ bool are_terms(const Finding& finding, const std::map<TensorId, const TensorPair
          add_up(*pair->second, *finding.allowed);
 }
 
-// An update of one element may be right whatever its gradient is: Adam's first has the gradient's sign.
-bool tells_of_gradient(const Finding& finding) {
-  return finding.id.kind == Kind::kParamDelta && finding.difference && finding.difference->elements > kFewElements &&
-         finding.difference->reference_square > 0;
+// True where some rank's term has another sign than the reference somewhere. Where none has, an update may be right that
+// was made of a term: Adam's first has the gradient's sign.
+bool have_other_signs(const TensorPair& pair) {
+  const Values reference = values_of(*pair.reference);
+  std::set<std::int32_t> replicas;
+  for (const Piece& piece : pair.candidate->pieces()) replicas.insert(piece.replica);
+  return std::any_of(replicas.begin(), replicas.end(), [&](std::int32_t replica) {
+    const Values copy = values_of(*pair.candidate, replica);
+    return !std::equal(copy.begin(), copy.end(), reference.begin(),
+                       [](double a, double b) { return a * b > 0 || (a == 0 && b == 0); });
+  });
 }
 
-// True where of the first iteration whose updates tell of gradients most are right, of these parameters. What is wrong in
-// one iteration makes all gradients of the next one wrong.
-bool are_updates_right(const std::set<std::string>& parameters, const std::vector<Finding>& findings) {
+bool is_update(const Finding& finding) {
+  return finding.id.kind == Kind::kParamDelta && finding.difference && finding.difference->reference_square > 0;
+}
+
+// True where of the first iteration whose updates tell of gradients, `from` or later, most are right, of these
+// parameters. What is wrong in one iteration makes all gradients of the next one wrong.
+bool are_updates_right(const std::set<std::string>& parameters, std::int32_t from,
+                       const std::vector<Finding>& findings) {
   std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> right_and_wrong;  // by iteration
   for (const Finding& finding : findings) {
-    if (!tells_of_gradient(finding) || !parameters.contains(finding.id.name.get())) continue;
+    if (finding.id.iteration < from || !is_update(finding) || !parameters.contains(finding.id.name.get())) continue;
     auto& [right, wrong] = right_and_wrong[finding.id.iteration];
     ++(finding.verdict == Verdict::kPass ? right : wrong);
   }
@@ -135,7 +146,7 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
                           std::vector<std::string>& notes) {
   const std::map<TensorId, const TensorPair*> pairs_by_id = by_id(pairs);
   std::vector<Finding*> own;
-  std::set<std::string> names;  // of their parameters
+  std::set<std::string> names, telling;  // of their parameters, and of those whose updates tell of the gradient
   for (Finding& finding : findings) {
     const bool is_own = finding.id.kind == Kind::kMainGrad && finding.verdict == Verdict::kFail &&
                         finding.reason == Reason::kReplicasDisagree && finding.allowed;
@@ -146,8 +157,12 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
     if (!is_as_before && !are_terms(finding, pairs_by_id)) continue;
     own.push_back(&finding);
     names.insert(finding.id.name.get());
+    if (!is_as_before && have_other_signs(*pair->second)) telling.insert(finding.id.name.get());
   }
-  if (!are_updates_right(names, findings)) return;
+  if (own.empty()) return;
+  const auto first = std::min_element(
+      own.begin(), own.end(), [](const Finding* a, const Finding* b) { return a->id.iteration < b->id.iteration; });
+  if (!are_updates_right(telling, (*first)->id.iteration, findings)) return;
   for (Finding* finding : own) let_pass(*finding);
   notes.push_back(fmt::format(
       "{} of gradients before the step, the first {}: each rank has its own, these add up to the reference's, "
