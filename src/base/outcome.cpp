@@ -57,18 +57,16 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kOptimizerStep, "optimizer-step",
      "is what a wrong step of the optimizer made, or a wrong copy of that; the message says how"},
     {Cause::kMeanOfMeans, "mean-of-means",
-     "is a loss, or the gradient of one, that is the mean of means of ranks or of micro-batches, of which some hold "
-     "more "
-     "elements, or labels that count, than others"},
+     "is a loss, or the gradient of one, that is the mean of means of ranks or of micro-batches, of which some "
+     "hold more elements, or labels that count, than others"},
     {Cause::kConfiguredOtherwise, "configured-otherwise",
      "is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)"},
     {Cause::kDrawnOtherwise, "drawn-otherwise",
      "comes after random numbers that the reference does not draw there, or that are others than in the first "
      "forward or on ranks whose copies must be equal"},
     {Cause::kOtherLoss, "other-loss",
-     "is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another number, of "
-     "other "
-     "labels or rows that count, at another temperature, or with another part of a further loss"},
+     "is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another "
+     "number, of other labels or rows that count, at another temperature, or with another part of a further loss"},
     {Cause::kOtherNorm, "other-norm",
      "is a norm of gradients that lacks some of them, counts some twice, or is another norm of all"},
     {Cause::kOtherGroup, "other-group",
