@@ -1,5 +1,6 @@
 """Behind what is recorded whole come light iterations, of which gradients, updates, what they make of parameters and
-buffers, and scalars are recorded: a mistake that begins with the second step is found, and costs a fraction of a whole recording."""
+buffers, and scalars are recorded: a mistake that begins with the second step is found, and costs a fraction of a whole
+recording."""
 
 import json
 import re

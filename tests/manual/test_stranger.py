@@ -11,7 +11,7 @@ from pages import MANUAL, ROOT, follow, session_path
 
 
 def without_last_digits(text):
-    """How many of hundreds of tensors differ is a matter of the processor's rounding, where one is near its tolerance."""
+    """How many of hundreds of tensors differ is a matter of the processor's rounding: one is near its tolerance."""
     return re.sub(r"\b(2\d)\d\b", r"\1.", text)
 
 
