@@ -21,8 +21,8 @@
 // Products of matrices are added up in blocks, and have the floor of all else.
 //
 // Terms may nearly cancel: a discriminator's last bias is pulled up by what is real and down by what is made. Sums on the
-// way are then many times what is left in the end, and so are their roundings. Of a bias, which the perturbed runs hit or
-// miss by luck, they are added up from the terms that the trace holds:
+// way are then many times what is left in the end, and so are their roundings. Of a bias of few elements, which the
+// perturbed runs hit or miss by luck, they are added up from the terms that the trace holds:
 //
 //   error = eps / sqrt(12) * sqrt(S_1^2 + ... + S_K^2) / S_K      S_k the sum of the first k terms
 #include "tolerance/long_sums.h"
@@ -104,8 +104,6 @@ class BiasTerms {
   double squares_ = 0;  // of all sums on the way
 };
 
-constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;  // of one call: they are added up in fp64
-
 // Returns the rounding of a bias's gradient, in units of epsilon, as its recorded terms make it; absent where they were
 // not recorded whole or are not what was added up. One backward may be that of several forwards, as of what is real and
 // what is made: then the terms of micro-batches that follow, and have no gradient of their own, belong to it.
@@ -120,7 +118,7 @@ std::optional<double> rounding_by_terms(const Alignment& alignment, const Logica
     const auto gradients_of_outputs = calls_of(alignment, id, Kind::kGradOutput, module);
     if (gradients_of_outputs.empty()) return std::nullopt;
     for (const LogicalTensor* of_output : gradients_of_outputs) {
-      if (!is_recorded(*of_output) || element_count(of_output->shape) > kMostTerms) return std::nullopt;
+      if (!is_recorded(*of_output)) return std::nullopt;
       terms.add(*of_output);
     }
     if (const auto rounding = terms.rounding(recorded, summing_epsilon(epsilon_of(gradient.dtype)))) return rounding;
@@ -144,7 +142,7 @@ std::optional<OwnRounding> rounding_one_by_one(const Alignment& alignment, const
   if (terms < 2) return std::nullopt;
   double rounding = std::sqrt(static_cast<double>(terms)) / 6;
   const auto elements = static_cast<double>(element_count(shape));
-  if (last_component(gradient.id.name) == "bias" && is_recorded(gradient)) {
+  if (elements <= kFewElements && last_component(gradient.id.name) == "bias" && is_recorded(gradient)) {
     rounding = std::max(rounding, rounding_by_terms(alignment, gradient, module).value_or(0));
   }
   const double norm = summing_epsilon(epsilon_of(gradient.dtype)) * rounding;
