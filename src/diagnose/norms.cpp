@@ -26,10 +26,8 @@ struct GradientSquares {
 };
 
 void add_groups(const std::string& name, double square, GradientSquares& squares) {
-  std::string_view path = name;
   squares.of_group[name] += square;
-  while (path.find('.') != std::string_view::npos) {
-    path = owner_of(path);
+  for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) {
     squares.of_group[std::string(path)] += square;
   }
 }
