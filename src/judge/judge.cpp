@@ -232,6 +232,12 @@ std::vector<std::int32_t> ranks_holding(const Difference& difference) {
   return ranks;
 }
 
+PairsById index_pairs(std::span<const TensorPair> pairs) {
+  PairsById result;
+  for (const TensorPair& pair : pairs) result[pair.candidate->id] = &pair;
+  return result;
+}
+
 void let_pass(Finding& finding) {
   finding.verdict = Verdict::kPass;
   finding.reason = Reason::kNone;

@@ -45,6 +45,10 @@ inline constexpr double kNoiseSpan = 10;
 // A value that is noise still has the magnitude of noise, kNoiseSpan: it is no zero where the reference is not.
 Finding judge(const TensorPair& pair, const Difference& measured, const ToleranceFile* tolerance);
 
+// Pairs by the candidate's identity, which findings have.
+using PairsById = std::map<TensorId, const TensorPair*>;
+PairsById index_pairs(std::span<const TensorPair> pairs);
+
 // Makes a finding pass that something beside it has shown to be right.
 void let_pass(Finding& finding);
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -71,12 +70,17 @@ class MainGradients {
   std::set<std::string> modules_;  // of whose parameters some gradient is right
 };
 
+std::set<std::int32_t> replicas_of(const LogicalTensor& tensor) {
+  std::set<std::int32_t> replicas;
+  for (const Piece& piece : tensor.pieces()) replicas.insert(piece.replica);
+  return replicas;
+}
+
 // True where the copies add up to the reference, or to a multiple of it, as where several ranks have each term, or where
 // it is their mean. Copies that are near it by themselves are no terms, and copies with errors of their own have a mean
 // that is nearer by the square root of their number.
 bool add_up(const TensorPair& pair, double allowed) {
-  std::set<std::int32_t> replicas;
-  for (const Piece& piece : pair.candidate->pieces()) replicas.insert(piece.replica);
+  const std::set<std::int32_t> replicas = replicas_of(*pair.candidate);
   const Values reference = values_of(*pair.reference);
   Values sum(reference.size());
   double nearest = INFINITY;
@@ -96,15 +100,11 @@ bool add_up(const TensorPair& pair, double allowed) {
   return false;
 }
 
-std::map<TensorId, const TensorPair*> by_id(std::span<const TensorPair> pairs) {
-  std::map<TensorId, const TensorPair*> result;
-  for (const TensorPair& pair : pairs) result[pair.candidate->id] = &pair;
-  return result;
-}
+bool has_values(const LogicalTensor& tensor) { return !tensor.rows && !tensor.sketched; }
 
-bool are_terms(const Finding& finding, const std::map<TensorId, const TensorPair*>& pairs) {
+bool are_terms(const Finding& finding, const PairsById& pairs) {
   const auto pair = pairs.find(finding.id);
-  return pair != pairs.end() && !pair->second->candidate->rows && !pair->second->candidate->sketched &&
+  return pair != pairs.end() && has_values(*pair->second->reference) && has_values(*pair->second->candidate) &&
          add_up(*pair->second, *finding.allowed);
 }
 
@@ -112,13 +112,17 @@ bool are_terms(const Finding& finding, const std::map<TensorId, const TensorPair
 // was made of a term: Adam's first has the gradient's sign.
 bool have_other_signs(const TensorPair& pair) {
   const Values reference = values_of(*pair.reference);
-  std::set<std::int32_t> replicas;
-  for (const Piece& piece : pair.candidate->pieces()) replicas.insert(piece.replica);
+  const std::set<std::int32_t> replicas = replicas_of(*pair.candidate);
   return std::any_of(replicas.begin(), replicas.end(), [&](std::int32_t replica) {
     const Values copy = values_of(*pair.candidate, replica);
     return !std::equal(copy.begin(), copy.end(), reference.begin(),
                        [](double a, double b) { return a * b > 0 || (a == 0 && b == 0); });
   });
+}
+
+bool is_unlike_copies_of_main_gradient(const Finding& finding) {
+  return finding.id.kind == Kind::kMainGrad && finding.verdict == Verdict::kFail &&
+         finding.reason == Reason::kReplicasDisagree && finding.allowed;
 }
 
 bool is_update(const Finding& finding) {
@@ -144,16 +148,17 @@ bool are_updates_right(const std::set<std::string>& parameters, std::int32_t fro
 
 void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                           std::vector<std::string>& notes) {
-  const std::map<TensorId, const TensorPair*> pairs_by_id = by_id(pairs);
+  if (std::none_of(findings.begin(), findings.end(), is_unlike_copies_of_main_gradient)) return;
+  const PairsById pairs_by_id = index_pairs(pairs);
   std::vector<Finding*> own;
   std::set<std::string> names, telling;  // of their parameters, and of those whose updates tell of the gradient
   for (Finding& finding : findings) {
-    const bool is_own = finding.id.kind == Kind::kMainGrad && finding.verdict == Verdict::kFail &&
-                        finding.reason == Reason::kReplicasDisagree && finding.allowed;
     const auto pair = pairs_by_id.find(finding.id);
-    if (!is_own || pair == pairs_by_id.end() || pair->second->candidate->annotated) continue;
+    if (!is_unlike_copies_of_main_gradient(finding) || pair == pairs_by_id.end() || pair->second->candidate->annotated)
+      continue;
     // Sketches cannot be added up by rank. What a light iteration has of a parameter is as the whole one's.
-    const bool is_as_before = finding.light && names.contains(finding.id.name.get());
+    const bool is_sketched = pair->second->reference->sketched || pair->second->candidate->sketched;
+    const bool is_as_before = finding.light && is_sketched && names.contains(finding.id.name.get());
     if (!is_as_before && !are_terms(finding, pairs_by_id)) continue;
     own.push_back(&finding);
     names.insert(finding.id.name.get());
@@ -172,29 +177,25 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
 }
 
 bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed) {
-  const auto has_main_gradients = [](std::span<const Finding> some) {
-    return std::any_of(some.begin(), some.end(), [](const Finding& each) { return each.id.kind == Kind::kMainGrad; });
+  const auto in_either = [&](const auto& holds) {
+    return std::any_of(findings.begin(), findings.end(), holds) || std::any_of(passed.begin(), passed.end(), holds);
   };
-  const bool has_main = has_main_gradients(findings) || has_main_gradients(passed);
+  const bool has_main = in_either([](const Finding& each) { return each.id.kind == Kind::kMainGrad; });
   const auto is_of_training = [&](const Finding& finding) {
     const Kind kind = finding.id.kind;
     return kind == (has_main ? Kind::kMainGrad : Kind::kParamGrad) || kind == Kind::kParamDelta ||
            kind == Kind::kParamAfter;
   };
-  return std::any_of(passed.begin(), passed.end(), is_of_training) &&
-         std::none_of(findings.begin(), findings.end(),
-                      [&](const Finding& finding) { return is_wrong(finding) && is_of_training(finding); });
+  return in_either([&](const Finding& each) { return each.verdict == Verdict::kPass && is_of_training(each); }) &&
+         !in_either([&](const Finding& each) { return is_wrong(each) && is_of_training(each); });
 }
 
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                      std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), may_be_terms)) return;
-  std::vector<Finding> passed;
-  std::copy_if(findings.begin(), findings.end(), std::back_inserter(passed),
-               [](const Finding& finding) { return finding.verdict == Verdict::kPass; });
-  if (!is_training_right(findings, passed)) return;
+  if (!is_training_right(findings)) return;
   const MainGradients main_gradients(findings);
-  const std::map<TensorId, const TensorPair*> pairs_by_id = by_id(pairs);
+  const PairsById pairs_by_id = index_pairs(pairs);
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {

@@ -12,8 +12,8 @@
 namespace ttrace {
 
 // True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
-// of them is wrong. `passed` has those that are right; `findings` may have them as well.
-bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed);
+// of them is wrong. A report keeps those that are right apart, as `passed`.
+bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed = {});
 
 // Lets main gradients pass that nobody said are copies, and of which each rank has its own, where these add up to the
 // reference's, or are terms of its mean, and most of the steps that take them are right: the optimizer reduces them in

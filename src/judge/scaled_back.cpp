@@ -118,8 +118,7 @@ bool is_of_activation(const TensorId& id) {
 }
 
 // Calls of modules of which some gradient is the reference's with the loss scale.
-std::set<ModuleCall> calls_with_scale(const std::vector<Finding>& findings,
-                                      const std::map<TensorId, const TensorPair*>& pairs_by_id) {
+std::set<ModuleCall> calls_with_scale(const std::vector<Finding>& findings, const PairsById& pairs_by_id) {
   std::set<ModuleCall> calls;
   for (const Finding& finding : findings) {
     if (!is_of_activation(finding.id) || finding.verdict != Verdict::kPass) continue;
@@ -171,8 +170,7 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
 
 void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                           std::vector<Finding>& findings, std::vector<std::string>& notes) {
-  std::map<TensorId, const TensorPair*> pairs_by_id;
-  for (const TensorPair& pair : pairs) pairs_by_id[pair.candidate->id] = &pair;
+  const PairsById pairs_by_id = index_pairs(pairs);
   const std::set<ModuleCall> scaled = calls_with_scale(findings, pairs_by_id);
   std::vector<std::pair<Finding*, Finding>> inner;        // of activations, and what is said of them unscaled
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -55,10 +54,7 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
 void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                                 std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), is_wrong_gradient_of_input)) return;
-  std::vector<Finding> passed;
-  std::copy_if(findings.begin(), findings.end(), std::back_inserter(passed),
-               [](const Finding& finding) { return finding.verdict == Verdict::kPass; });
-  if (!is_training_right(findings, passed)) return;
+  if (!is_training_right(findings)) return;
   const std::set<TensorId> shared = inputs_of_several_ranks(pairs);
   std::int64_t count = 0;
   std::string first;

@@ -172,12 +172,6 @@ RecordedIterations Artifacts::iterations_of_reference() const {
   return iterations_of(read_trace(reference));
 }
 
-// Where the reference never calls a model with gradients, what it calls without is recorded of all others as well.
-RecordingSelection Artifacts::selection_of_reference() const {
-  const fs::path reference = workspace_.trace_of(kReference);
-  return fs::exists(reference) ? read_trace(reference).provenance.selection : RecordingSelection{};
-}
-
 Key Artifacts::job_key(const Job& job) {
   Key key;
   if (job.inputs.empty()) {
@@ -309,12 +303,23 @@ void Artifacts::set_iterations(const RecordedIterations& recorded, CollectOption
   options.then = recorded.then;
 }
 
+// Where the reference never calls a model with gradients, what it calls without is recorded of all others as well.
+void Artifacts::record_as_reference(CollectOptions& options) const {
+  const fs::path reference = workspace_.trace_of(kReference);
+  if (!fs::exists(reference)) return set_iterations(stated_iterations(), options);
+  const Trace trace = read_trace(reference);
+  set_iterations(file_.iterations.empty() ? iterations_of(trace) : stated_iterations(), options);
+  options.selection = trace.provenance.selection;
+}
+
 CollectOptions Artifacts::options_for(const Job& job) const {
   CollectOptions options;
   options.annotations = &job == &file_.reference ? annotations_of_reference(file_) : annotations_for(file_, job);
-  const bool is_reference = &job == &file_.reference;
-  set_iterations(is_reference ? stated_iterations() : iterations_of_reference(), options);
-  if (!is_reference) options.selection = selection_of_reference();
+  if (&job == &file_.reference) {
+    set_iterations(stated_iterations(), options);
+  } else {
+    record_as_reference(options);
+  }
   options.axes = job.axes;
   options.command = job.command;
   options.stdout_to_stderr = true;
@@ -418,8 +423,7 @@ void Artifacts::make_reference(Renewal renewal) {
 Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed) {
   const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
   Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
-  set_iterations(iterations_of_reference(), run.options);
-  run.options.selection = selection_of_reference();
+  record_as_reference(run.options);
   run.options.perturb = seed;
   run.options.perturb_at = file_.estimator;
   return run;

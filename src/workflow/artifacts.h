@@ -80,10 +80,10 @@ class Artifacts {
   std::string reference_run_id() const;
   RecordedIterations stated_iterations() const;
   RecordedIterations iterations_of_reference() const;
-  RecordingSelection selection_of_reference() const;
   static void set_iterations(const RecordedIterations& recorded, CollectOptions& options);
   CacheState state_of_run(const std::string& artifact, const Key& key);
   std::optional<SoftwareDifference> other_software(const std::string& artifact) const;
+  void record_as_reference(CollectOptions& options) const;
   CollectOptions options_for(const Job& job) const;
   // A trace that `ttrace collect` makes.
   struct Run {

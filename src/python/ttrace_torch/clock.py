@@ -211,9 +211,10 @@ class Clock:
             return inside
         base = unwrapped(root)
         for chunk in self.chunks.values():
+            if chunk.base is not base:
+                continue
             # What did not train was a rehearsal, and the wrapper may have changed its parameters since.
-            trains = chunk.trains or any(microbatch.arrived for microbatch in chunk.microbatches)
-            if chunk.base is base and trains:
+            if chunk.trains or any(microbatch.arrived for microbatch in chunk.microbatches):
                 if chunk.root is not root:
                     chunk.root = root
                     chunk.find_names()

@@ -74,8 +74,8 @@ class PerturbedInput(Perturbation):
     floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. Of a model
     that is given objects in place of tensors, or containers that cannot be copied, the input of the first module inside
     that is given tensors. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
-    stages perturb nothing, and neither does a further model of what another one has computed: that is perturbed
-    already. (TTrace, section 4.5)"""
+    stages perturb nothing, and neither does a further model whose input has a graph behind it: another one has computed
+    it, and is perturbed. What was detached from there is perturbed twice. (TTrace, section 4.5)"""
 
     expected = (
         "a model whose first tensor argument is floating, or one with a module that turns integers into "

@@ -39,19 +39,20 @@ struct Step {
   float gradient, update = 1, second_update = 1;
 };
 
-Report checked_steps(const std::vector<Step>& ranks) {
-  const auto trace_of = [](const char* axes, const std::vector<Step>& processes) {
-    Trace trace = mesh_trace(axes, static_cast<std::int32_t>(processes.size()));
-    for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-      const Step& step = processes[rank];
-      for (const auto& [name, update] : {std::pair("a", step.update), {"b", step.second_update}}) {
-        test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name), {2}, {step.gradient, step.gradient});
-        test::add_tensor(trace, rank, tensor_id(Kind::kParamDelta, name), {2}, {update, update});
-      }
+Trace trace_of_steps(const char* axes, const std::vector<Step>& processes) {
+  Trace trace = mesh_trace(axes, static_cast<std::int32_t>(processes.size()));
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    const Step& step = processes[rank];
+    for (const auto& [name, update] : {std::pair("a", step.update), {"b", step.second_update}}) {
+      test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name), {2}, {step.gradient, step.gradient});
+      test::add_tensor(trace, rank, tensor_id(Kind::kParamDelta, name), {2}, {update, update});
     }
-    return trace;
-  };
-  return checked(trace_of("", {{4}}), trace_of("tp=2", ranks), "");
+  }
+  return trace;
+}
+
+Report checked_steps(const std::vector<Step>& ranks) {
+  return checked(trace_of_steps("", {{4}}), trace_of_steps("tp=2", ranks), "");
 }
 
 }  // namespace
@@ -70,6 +71,16 @@ TEST_CASE("gradients that the optimizer reduces in its step are right where most
 TEST_CASE("they are not where each rank's own has the signs of all: so has the first update of Adam") {
   CHECK(findings_in(checked_steps({{3}, {5}})) ==
         std::vector<std::string>{"a main_grad: replicas-disagree", "b main_grad: replicas-disagree"});
+}
+
+TEST_CASE("what either side has recorded as a sketch is not added up") {
+  const Trace one = trace_of_steps("", {{4}}), two = trace_of_steps("tp=2", {{-1}, {9}});
+  Alignment reference = align(one, annotations(""), {});
+  const Alignment candidate = align(two, annotations(""), layout_of(reference));
+  const Matching matching = match(reference, candidate);
+  const std::vector<Difference> differences = compare(matching.pairs, {1, {}, false});
+  for (auto& [id, tensor] : reference.tensors) tensor.sketched = true;
+  CHECK(findings_in(judge_all(reference, matching, differences, nullptr)).size() == 2);
 }
 
 TEST_CASE("terms that add up to the reference's are summed later where what steps take is right") {
