@@ -216,9 +216,11 @@ class ShapePlacer {
   // A program may record several mappings of one name and kind.
   using Key = std::tuple<std::string, Kind, const RecordedMapping*>;
 
-  bool is_slice_axis(int axis) const {
+  bool is_slice_axis(int axis) const { return grouping_.microbatches.are_slices() && is_microbatch_axis(axis); }
+
+  bool is_microbatch_axis(int axis) const {
     const std::vector<int>& axes = grouping_.microbatches.axes;
-    return grouping_.microbatches.are_slices() && std::find(axes.begin(), axes.end(), axis) != axes.end();
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
   }
 
   // True where the tensor has a rule that was written without a thought of this axis.
@@ -230,13 +232,12 @@ class ShapePlacer {
   std::vector<OpenAxis> open_axes(const Group& group) const {
     std::vector<OpenAxis> open;
     const std::vector<std::size_t>& factoring = table_.factorings[group.placement->factoring].axes;
-    const std::vector<int>& microbatch_axes = grouping_.microbatches.axes;
     for (std::size_t i = factoring.size(); i-- > 0;) {  // the slowest first
       const auto axis = static_cast<int>(factoring[i]);
       const bool is_of_samples = group.id.microbatch >= 0 || group.loss == LossRole::kOwnGradient;
-      const bool slices = is_of_samples && is_slice_axis(axis);
-      const bool selects = group.microbatches != MicrobatchUse::kNone &&
-                           std::find(microbatch_axes.begin(), microbatch_axes.end(), axis) != microbatch_axes.end();
+      const bool is_lone_loss = grouping_.microbatches.is_lone_loss(group.id) && is_microbatch_axis(axis);
+      const bool slices = (is_of_samples && is_slice_axis(axis)) || is_lone_loss;
+      const bool selects = group.microbatches != MicrobatchUse::kNone && is_microbatch_axis(axis);
       const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
       if (table_.axes[factoring[i]].size == 1 || axis == grouping_.pipeline.axis || selects || is_the_experts) continue;
       if (names_axis(*group.placement, axis)) continue;

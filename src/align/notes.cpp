@@ -89,6 +89,15 @@ std::string_view describe_samples(const Microbatches& microbatches) {
   return in_order ? "" : ", in an order that the bytes of the inputs tell";
 }
 
+// Notes losses of all micro-batches of a rank.
+void note_lone_losses(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  if (microbatches.lone_loss.empty()) return;
+  notes.push_back(fmt::format(
+      "along {} each rank has one loss, behind all of its micro-batches, as the reference has one: taken as "
+      "terms of that",
+      describe_axes(microbatches, table)));
+}
+
 // Notes which micro-batches the ranks run, where nobody said so.
 void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
@@ -199,6 +208,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   std::vector<std::string> notes;
   note_unused_patterns(annotations.said, grouping, notes);
   note_order(grouping.microbatches, ranks, notes);
+  note_lone_losses(grouping.microbatches, ranks, notes);
   note_padding(grouping.microbatches, ranks, notes);
   note_numbers_anew(grouping.microbatches, ranks, notes);
   note_own_counts(grouping.microbatches, ranks, notes);

@@ -141,6 +141,10 @@ bool is_loss(const TensorId& id) {
   return id.kind == Kind::kScalar && (id.microbatch != kNoMicrobatch || TensorName(id.name).path.ends_with("loss"));
 }
 
+bool is_loss_of_backward(const TensorId& id) {
+  return id.kind == Kind::kScalar && id.microbatch != kNoMicrobatch && TensorName(id.name).path == "loss";
+}
+
 bool is_wrong(const Finding& finding) {
   if (finding.reason == Reason::kOtherNames) return false;
   return finding.verdict == Verdict::kFail || finding.verdict == Verdict::kMissing;

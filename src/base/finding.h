@@ -206,6 +206,9 @@ Phase phase_of(const TensorId& id);
 // True for a scalar of a micro-batch, or one whose name ends in `loss`.
 bool is_loss(const TensorId& id);
 
+// True for what `backward()` was called on, and for no number that the program records itself.
+bool is_loss_of_backward(const TensorId& id);
+
 // True when the tensor differs, or is not there, and that is not in question.
 bool is_wrong(const Finding& finding);
 

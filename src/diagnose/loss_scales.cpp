@@ -151,6 +151,24 @@ bool steps_undo(const Report& report, double factor) {
   return std::ranges::any_of(report.passed, [&](const Finding& finding) { return multiples.contains(finding.id); });
 }
 
+MicrobatchKey microbatch_of(const TensorId& id) { return {id.iteration, id.microbatch}; }
+
+// Returns the micro-batches with tensors that are this multiple, where gradients of others are right and no loss is: else
+// none.
+std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multiple) {
+  std::set<MicrobatchKey> scaled;
+  for (const Finding& finding : report.findings) {
+    if (finding.id.microbatch >= 0 && multiple_of(finding) == multiple) scaled.insert(microbatch_of(finding.id));
+  }
+  bool are_others_right = false;
+  for (const Finding& finding : report.passed) {
+    if (!finding.difference || !finding.floating || finding.id.microbatch < 0) continue;
+    if (is_loss(finding.id)) return {};
+    are_others_right = are_others_right || (is_gradient(finding) && !scaled.contains(microbatch_of(finding.id)));
+  }
+  return are_others_right ? scaled : std::set<MicrobatchKey>();
+}
+
 }  // namespace
 
 double whole_factor_of(const Finding& finding) {
@@ -159,7 +177,8 @@ double whole_factor_of(const Finding& finding) {
 
 std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence) {
   if (const Finding* scaled = only_scale_in_question(report)) {
-    return PossibleLossScale{word_of(recorded_factor_of(*scaled, evidence), evidence.mesh), true};
+    return PossibleLossScale{word_of(recorded_factor_of(*scaled, evidence), evidence.mesh),
+                             microbatches_scaled(report, multiple_of(*scaled)), true};
   }
   const Finding* scaled = scaled_in_question(report);
   if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
@@ -170,7 +189,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double multiple = multiple_of(*scaled);
   const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
   if (!is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;
-  return PossibleLossScale{*word, is_undone};
+  return PossibleLossScale{*word, microbatches_scaled(report, multiple), is_undone};
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
@@ -187,7 +206,7 @@ std::optional<std::string> describe_possible_scale(const Report& report, const E
 }
 
 std::vector<std::size_t> find_scaled(const Report& report) {
-  std::map<std::pair<std::int32_t, std::int32_t>, Batch> batches;
+  std::map<MicrobatchKey, Batch> batches;
   for (std::size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
     if (finding.verdict != Verdict::kFail || finding.id.microbatch < 0 || !finding.difference) continue;

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/annotation.h"
 #include "diagnose/diagnosis.h"
 
 namespace ttrace {
@@ -23,12 +25,14 @@ double whole_factor_of(const Finding& finding);
 
 // Holds the factor by which the loss and its gradients may be scaled, which a check that presumes it tells.
 struct PossibleLossScale {
-  std::string factor;            // as annotations have it
-  bool may_explain_all = false;  // else it holds only where the run is different with it, too
+  std::string factor;                    // as annotations have it
+  std::set<MicrobatchKey> microbatches;  // that have it; empty: all
+  bool may_explain_all = false;          // else it holds only where the run is different with it, too
 };
 
 // Returns the factor where nothing is asked of the run but the loss scale: an axis of that size, or a number of the
-// program's own (a scaler's, or `1` where the program says another scale). An axis, or `1`, also where a loss that is such
+// program's own (a scaler's, or `1` where the program says another scale); of some micro-batches alone where gradients
+// of others are right: what takes gradients by itself need not scale its loss as the rest does. An axis, or `1`, also where a loss that is such
 // a multiple is wrong first, unless steps take such multiples. It may explain all that is wrong if most gradients that
 // steps take are right, or steps undo the multiple. It holds where a check that presumes it finds the run same, or less
 // that is wrong.

@@ -155,7 +155,8 @@ double scale_of(const ResolvedAnnotations& annotations, const Microbatches& micr
   }
   const bool gradient = id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput || id.kind == Kind::kParamGrad;
   const bool scaled = is_term_of_loss(role) || (gradient && role != LossRole::kGradient) || is_loss_scalar(id);
-  if (!scaled) return scale;
+  const std::set<MicrobatchKey>& batches = annotations.said.scaled;
+  if (!scaled || (!batches.empty() && !batches.contains({id.iteration, id.microbatch}))) return scale;
   const auto size = [&](const ScaleWord& word) {
     return size_of_word(word, annotations.mesh, microbatches, id.iteration);
   };

@@ -280,6 +280,35 @@ bool have_own_losses(const RankTable& table, const Census& census, const Microba
   });
 }
 
+// Returns the micro-batches of the reference that hold the only losses of its iterations, where the ranks run others of
+// its micro-batches, and each coordinate has one loss an iteration; empty where it is not so in all iterations.
+std::map<std::int32_t, std::int32_t> find_lone_losses(const RankTable& table, const Census& census,
+                                                      const Microbatches& microbatches, const ModelLayout& layout) {
+  const auto is_loss_entry = [](const Entry& entry) { return is_loss_of_backward(entry.id); };
+  std::map<std::int32_t, std::set<std::int32_t>> of_reference;  // numbers of micro-batches, by iteration
+  for (const auto& [id, tensor] : layout.reference->tensors) {
+    if (is_loss_of_backward(id)) of_reference[id.iteration].insert(id.microbatch);
+  }
+  std::map<std::int32_t, std::vector<std::set<std::int32_t>>> of_ranks;  // the same, by coordinate
+  for_each_entry(census, is_loss_entry, [&](const PresentRank& rank, const Entry& entry) {
+    auto& of_coordinates = of_ranks[entry.id.iteration];
+    of_coordinates.resize(static_cast<std::size_t>(microbatches.ranks));
+    const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
+    of_coordinates[static_cast<std::size_t>(coordinate)].insert(entry.id.microbatch);
+  });
+  std::map<std::int32_t, std::int32_t> lone;
+  for (const auto& [iteration, losses] : of_ranks) {
+    const auto whole = of_reference.find(iteration);
+    if (whole == of_reference.end() || whole->second.size() != 1) return {};
+    const std::vector<std::int64_t>& counts = microbatches.counts.at(iteration);
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      if (losses[i].size() != 1 || *losses[i].begin() + 1 != counts[i] || counts[i] < 2) return {};
+    }
+    lone[iteration] = *whole->second.begin();
+  }
+  return lone;
+}
+
 // Which orders of the micro-batches the inputs fit that both sides have, if any.
 struct FittingOrders {
   bool blocked = true, interleaved = true;
@@ -507,6 +536,7 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
     result.deduced = result.order == MicrobatchOrder::kBlocked;
     result.open = fitting.are_open();
   }
+  if (knows_reference && !result.are_slices()) result.lone_loss = find_lone_losses(table, census, result, layout);
   if (!rule.order && result.ranks > 1 && layout.reference == nullptr) result.open = true;
   if (!rule.layout.empty()) result.layout = rule.layout;
   return result;
@@ -522,6 +552,10 @@ ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annota
   rule.order = told.order;
   if (told.are_slices() && told.are_striped()) rule.layout = "striped";
   return {rule, false};
+}
+
+bool Microbatches::is_lone_loss(const TensorId& id) const {
+  return lone_loss.contains(id.iteration) && is_loss_of_backward(id);
 }
 
 bool Microbatches::are_striped() const {

@@ -32,10 +32,14 @@ struct Microbatches {
   // By iteration, then coordinate and number there: the micro-batch of the reference, where the bytes of what the model is
   // given tell an order that is none of the three. Empty elsewhere.
   std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told;
+  // By iteration: the micro-batch of the reference that has its only loss, where each coordinate has one of its own at its
+  // last: one backward() behind several forwards, over the coordinate's part of these. Empty elsewhere.
+  std::map<std::int32_t, std::int32_t> lone_loss;
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
   bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
+  bool is_lone_loss(const TensorId& id) const;
   bool are_striped() const;  // samples are dealt out in turns in all micro-batches that tell
 };
 

@@ -25,11 +25,6 @@ using Step = std::tuple<std::int32_t, std::int32_t, std::string>;
 
 Step step_of(const TensorId& id) { return {id.iteration, id.chunk, id.name.get()}; }
 
-// True for what `backward()` was called on, and for no number that the program records itself.
-bool is_loss_of_backward(const TensorId& id) {
-  return id.kind == Kind::kScalar && id.microbatch != kNoMicrobatch && TensorName(id.name).path == "loss";
-}
-
 // Copies of a gradient that is rounding alone need not disagree by what is allowed of that.
 bool may_be_terms(const Finding& finding) {
   if (!finding.guessed || finding.verdict != Verdict::kFail || !finding.allowed) return false;

@@ -256,8 +256,8 @@ void number_experts(const Alignment& reference, Trace& candidate, LoadedRuns& lo
       local->axis, printable(experts), printable(local->line())));
 }
 
-// `loss_scale`: the factor that the bytes say; nothing: what the annotations or the program say.
-LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
+// `loss_scale`: what the bytes say; nothing: what the annotations or the program say.
+LoadedRuns read_and_align(const CheckOptions& options, const std::optional<PossibleLossScale>& loss_scale, Team& team) {
   const bool is_default = options.tolerance == kDefaultTolerance;
   std::future<ToleranceFile> tolerance;  // its YAML is read while the traces' indexes are
   if (!options.tolerance.empty() && !is_default) {
@@ -276,7 +276,10 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<std::
         load_correspondence(options.correspondence, source.settings, {options.reference, options.candidate});
   }
   loaded.annotations = load_annotations(source, candidate);
-  if (loss_scale) loaded.annotations.loss_scale = factor_of(*loss_scale);
+  if (loss_scale) {
+    loaded.annotations.loss_scale = factor_of(loss_scale->factor);
+    loaded.annotations.scaled = loss_scale->microbatches;
+  }
   if (options.bits && !options.tolerance.empty()) {
     throw InputError("--bits: tolerances (-t) allow other bits; expected one of the two");
   }
@@ -377,8 +380,29 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
   return candidate.world_size == 1 || names_annotations(options.annotations) || says_mapping(candidate);
 }
 
+std::string note_of(const PossibleLossScale& loss_scale) {
+  if (loss_scale.factor == "1") {
+    return "candidate: its loss and gradients are the reference's before ranks reduce them, too: taken as "
+           "`parallelism: "
+           "{loss_scale: 1}`";
+  }
+  if (loss_scale.microbatches.empty()) {
+    return fmt::format(
+        "candidate: its loss and gradients are {0} times the reference's until ranks reduce them: taken as "
+        "`parallelism: {{loss_scale: {0}}}`",
+        loss_scale.factor);
+  }
+  const auto& [iteration, microbatch] = *loss_scale.microbatches.begin();
+  const std::size_t count = loss_scale.microbatches.size();
+  return fmt::format(
+      "candidate: in {} micro-batch{}, the first iteration {}, micro-batch {}, its loss and gradients are {} times the "
+      "reference's until "
+      "ranks reduce them, and in the others they are the reference's",
+      count, count == 1 ? "" : "es", iteration, microbatch, loss_scale.factor);
+}
+
 // Returns the runs as they are compared, or throws InputError where one cannot be.
-LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::string>& loss_scale, Team& team) {
+LoadedRuns load_and_align(const CheckOptions& options, const std::optional<PossibleLossScale>& loss_scale, Team& team) {
   LoadedRuns loaded = read_and_align(options, loss_scale, team);
   if (loaded.tolerance) require_sound(*loaded.tolerance, loaded.reference.alignment);
   for (std::string& note : collect_notes(loaded, options.annotations.settings)) loaded.notes.push_back(std::move(note));
@@ -395,12 +419,7 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<std::
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
-  if (loss_scale) {
-    loaded.notes.push_back(
-        fmt::format("candidate: its loss and gradients are {0} times the reference's until ranks reduce them: "
-                    "taken as `parallelism: {{loss_scale: {0}}}`",
-                    *loss_scale));
-  }
+  if (loss_scale) loaded.notes.push_back(note_of(*loss_scale));
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
   for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
     if (!iterations->empty()) keep_iterations(reference, candidate, *iterations);
@@ -596,7 +615,7 @@ bool holds_with_scale(const Report& scaled, const Report& without, bool may_expl
 }
 
 // `possible`, where it is not null, becomes the loss scale that the check may lack.
-Checked check_with(const CheckOptions& given, const std::optional<std::string>& loss_scale, Team& team,
+Checked check_with(const CheckOptions& given, const std::optional<PossibleLossScale>& loss_scale, Team& team,
                    std::optional<PossibleLossScale>* possible) {
   LoadedRuns loaded = load_and_align(given, loss_scale, team);
   CheckOptions options = given;
@@ -627,7 +646,7 @@ Checked check(const CheckOptions& options) {
   std::optional<PossibleLossScale> possible;
   Checked checked = check_with(options, std::nullopt, team, &possible);
   if (!possible) return checked;
-  Checked scaled = check_with(options, possible->factor, team, nullptr);
+  Checked scaled = check_with(options, possible, team, nullptr);
   const bool holds = holds_with_scale(scaled.report, checked.report, possible->may_explain_all);
   return holds ? std::move(scaled) : std::move(checked);
 }

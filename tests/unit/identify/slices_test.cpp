@@ -396,6 +396,26 @@ TEST_CASE("the order of micro-batches is told by floating-point inputs, too, and
   CHECK_FALSE(checked(one, with_floats("dp=2", {{0, 1}, {2, 5}}), "").same());
 }
 
+TEST_CASE("one loss behind all of a rank's micro-batches is a term of the reference's only one") {
+  const auto with_loss = [](Trace trace, const std::vector<std::pair<std::int32_t, float>>& by_rank) {
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      add_tensor(trace, rank, tensor_id(Kind::kScalar, "loss", by_rank[rank].first), {}, {by_rank[rank].second});
+    }
+    return trace;
+  };
+  const Trace one = with_loss(with_microbatches("", {{0, 1, 2, 3}}), {{3, 5}});
+  for (const std::vector<std::vector<std::int32_t>>& dealt :
+       {std::vector<std::vector<std::int32_t>>{{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}}) {
+    CHECK(checked(one, with_loss(with_microbatches("dp=2", dealt), {{1, 2}, {1, 3}}), "").same());
+    const Trace means = with_loss(with_microbatches("dp=2", dealt), {{1, 4}, {1, 6}});
+    CHECK(checked(one, means, "parallelism: {loss_scale: dp}").same());
+    CHECK_FALSE(checked(one, with_loss(with_microbatches("dp=2", dealt), {{1, 2}, {1, 4}}), "").same());
+    // A loss of each micro-batch is none of all, and neither is one that some rank lacks.
+    CHECK_FALSE(checked(one, with_loss(with_microbatches("dp=2", dealt), {{0, 2}, {1, 3}}), "").same());
+    CHECK_FALSE(checked(one, with_loss(with_microbatches("dp=2", dealt), {{1, 5}}), "").same());
+  }
+}
+
 TEST_CASE("inputs that a rank recomputes do not hide which micro-batches it runs") {
   Trace candidate = with_microbatches("dp=2", {{0, 1}, {2, 3}});
   for (std::size_t rank : {0, 1}) {
