@@ -213,10 +213,21 @@ class ShapePlacer {
   }
 
  private:
-  // A program may record several mappings of one name and kind.
-  using Key = std::tuple<std::string, Kind, const RecordedMapping*>;
+  // A program may record several mappings of one name and kind, and run slices of some micro-batches alone.
+  struct Key {
+    std::string name;
+    Kind kind;
+    const RecordedMapping* recorded;
+    bool sliced;
+    friend auto operator<=>(const Key&, const Key&) = default;
 
-  bool is_slice_axis(int axis) const { return grouping_.microbatches.are_slices() && is_microbatch_axis(axis); }
+    Key lead() const { return {name, lead_of(kind), recorded, sliced}; }
+  };
+
+  bool are_slices(const Group& group) const {
+    const Microbatches& microbatches = grouping_.microbatches;
+    return microbatches.are_slices() || microbatches.is_sliced(group.id.iteration, group.id.microbatch);
+  }
 
   bool is_microbatch_axis(int axis) const {
     const std::vector<int>& axes = grouping_.microbatches.axes;
@@ -236,7 +247,7 @@ class ShapePlacer {
       const auto axis = static_cast<int>(factoring[i]);
       const bool is_of_samples = group.id.microbatch >= 0 || group.loss == LossRole::kOwnGradient;
       const bool is_lone_loss = grouping_.microbatches.is_lone_loss(group.id) && is_microbatch_axis(axis);
-      const bool slices = (is_of_samples && is_slice_axis(axis)) || is_lone_loss;
+      const bool slices = (is_of_samples && are_slices(group) && is_microbatch_axis(axis)) || is_lone_loss;
       const bool selects = group.microbatches != MicrobatchUse::kNone && is_microbatch_axis(axis);
       const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
       if (table_.axes[factoring[i]].size == 1 || axis == grouping_.pipeline.axis || selects || is_the_experts) continue;
@@ -252,7 +263,7 @@ class ShapePlacer {
       if (group.shards.empty() || group.owned) continue;
       std::vector<OpenAxis> open = open_axes(group);
       if (open.empty()) continue;
-      Subject& subject = subjects_[{group.id.name, group.id.kind, group.placement->recorded}];
+      Subject& subject = subjects_[{group.id.name, group.id.kind, group.placement->recorded, are_slices(group)}];
       subject.given = group.placement;
       subject.open = std::move(open);
       subject.groups.push_back(&group);
@@ -412,9 +423,9 @@ class ShapePlacer {
   }
 
   bool shows_overlap(const Key& key, const Subject& subject, const Assignment& assignment) const {
-    const auto& [name, kind, recorded] = key;
+    const Kind kind = key.kind;
     if (kind != lead_of(kind)) {
-      const auto lead = subjects_.find({name, lead_of(kind), recorded});
+      const auto lead = subjects_.find(key.lead());
       return lead != subjects_.end() && lead->second.longer == subject.longer &&
              follows(lead->second, subject, assignment);
     }
@@ -538,9 +549,8 @@ class ShapePlacer {
 
   // True where the tensor that this one follows lies along all axes as the assignment says.
   bool follows(const Key& key, const Subject& subject, const Assignment& assignment) const {
-    const auto& [name, kind, recorded] = key;
-    const auto lead = subjects_.find({name, lead_of(kind), recorded});
-    return lead != subjects_.end() && lead_of(kind) != kind && follows(lead->second, subject, assignment);
+    const auto lead = subjects_.find(key.lead());
+    return lead != subjects_.end() && lead_of(key.kind) != key.kind && follows(lead->second, subject, assignment);
   }
 
   static bool follows(const Subject& lead, const Subject& subject, const Assignment& assignment) {
@@ -679,11 +689,11 @@ class ShapePlacer {
   // The placement of tensors whose samples lie in this order.
   TensorPlacement placement_of(const Key& key, const Subject& subject, const Assignment& assignment,
                                const TensorSamples& samples) const {
-    const Kind kind = std::get<1>(key);
+    const Kind kind = key.kind;
     TensorPlacement placement = placed(subject, assignment);
     // The samples are those of all ranks along axes of slices: the outermost of these deals them out.
     const auto outermost = std::find_if(placement.uses.begin(), placement.uses.end(), [&](const AxisUse& use) {
-      return use.deduced && is_slice_axis(use.axis) && use.placement == Placement::kShard;
+      return use.deduced && key.sliced && is_microbatch_axis(use.axis) && use.placement == Placement::kShard;
     });
     if (samples.samples != nullptr && !are_contiguous(*samples.samples)) outermost->split.samples = *samples.samples;
     if (samples.flat != nullptr) {

@@ -102,6 +102,14 @@ void note_lone_losses(const Microbatches& microbatches, const RankTable& table, 
 void note_order(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (!microbatches.deduced) return;
   const std::string axes = describe_axes(microbatches, table);
+  if (!microbatches.sliced.empty()) {
+    notes.push_back(
+        fmt::format("the ranks along {} run some of the reference's micro-batches whole, and slices of others, as the "
+                    "bytes and shapes "
+                    "of their inputs tell",
+                    axes));
+    return;
+  }
   if (!microbatches.told.empty()) {
     notes.push_back(fmt::format(
         "the ranks along {} run the reference's micro-batches in an order that the bytes of their inputs tell", axes));

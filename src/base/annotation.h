@@ -146,6 +146,11 @@ struct DeclaredAxes {
 
 using MicrobatchKey = std::pair<std::int32_t, std::int32_t>;  // iteration, micro-batch
 
+struct ScaleOfMicrobatches {
+  Factor loss_scale;
+  std::set<MicrobatchKey> microbatches;
+};
+
 struct Annotations {
   std::string path;                // of the file that was asked for; empty when there is none
   std::vector<std::string> files;  // all that were read: `path`, and before it those that it includes
@@ -158,7 +163,8 @@ struct Annotations {
   // The factor of the loss that backward starts from. It applies to the scalar `loss` and the output that is the loss,
   // to grad_output, grad_input and param_grad, but not to main_grad, which the framework has averaged by then.
   std::optional<Factor> loss_scale;
-  std::set<MicrobatchKey> scaled;  // the micro-batches that have it; empty: all
+  // Another factor of some micro-batches, as the bytes say: what takes gradients by itself need not scale as the rest does.
+  std::optional<ScaleOfMicrobatches> scale_of_some;
   std::optional<DeclaredAxes> axes;
   // Kinds of a parameter's tensors that the candidate may hold in a narrower dtype than the reference.
   std::set<Kind> narrower;

@@ -153,8 +153,7 @@ bool steps_undo(const Report& report, double factor) {
 
 MicrobatchKey microbatch_of(const TensorId& id) { return {id.iteration, id.microbatch}; }
 
-// Returns the micro-batches with tensors that are this multiple, where gradients of others are right and no loss is: else
-// none.
+// Returns the micro-batches with tensors that are this multiple, where gradients of others are right: else none.
 std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multiple) {
   std::set<MicrobatchKey> scaled;
   for (const Finding& finding : report.findings) {
@@ -163,7 +162,6 @@ std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multipl
   bool are_others_right = false;
   for (const Finding& finding : report.passed) {
     if (!finding.difference || !finding.floating || finding.id.microbatch < 0) continue;
-    if (is_loss(finding.id)) return {};
     are_others_right = are_others_right || (is_gradient(finding) && !scaled.contains(microbatch_of(finding.id)));
   }
   return are_others_right ? scaled : std::set<MicrobatchKey>();
@@ -177,6 +175,7 @@ double whole_factor_of(const Finding& finding) {
 
 std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence) {
   if (const Finding* scaled = only_scale_in_question(report)) {
+    // Where nothing else is wrong, it holds if the run is the same with it.
     return PossibleLossScale{word_of(recorded_factor_of(*scaled, evidence), evidence.mesh),
                              microbatches_scaled(report, multiple_of(*scaled)), true};
   }
@@ -189,7 +188,11 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double multiple = multiple_of(*scaled);
   const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
   if (!is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;
-  return PossibleLossScale{*word, microbatches_scaled(report, multiple), is_undone};
+  // One loss among right ones that is a multiple is an error, however right all is with it.
+  const bool is_some_loss_right =
+      std::ranges::any_of(report.passed, [](const Finding& finding) { return is_loss(finding.id); });
+  const auto microbatches = is_some_loss_right ? std::set<MicrobatchKey>() : microbatches_scaled(report, multiple);
+  return PossibleLossScale{*word, microbatches, is_undone};
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {

@@ -90,7 +90,7 @@ void check_annotations(const ResolvedAnnotations& annotations) {
   if (said.experts) {
     check_axis(annotations.mesh, *annotations.expert_axis, at_line(said.experts->source, "experts"));
   }
-  for (const auto* words : {&annotations.scale_numerator, &annotations.scale_denominator}) {
+  for (const auto* words : {&annotations.loss_scale.numerator, &annotations.loss_scale.denominator}) {
     for (const ScaleWord& word : *words) {
       if (word.axis) check_axis(annotations.mesh, *word.axis, at_line(said.loss_scale->source, "loss_scale"));
     }

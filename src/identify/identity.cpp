@@ -187,6 +187,7 @@ class SectionDrafter {
     if (use == MicrobatchUse::kSummed) key.microbatch = kNoMicrobatch;
     if (use == MicrobatchUse::kSelected) {
       key.microbatch = global_microbatch(context_.microbatches, id.iteration, coordinate, id.microbatch);
+      if (context_.microbatches.is_sliced(id.iteration, key.microbatch)) use = MicrobatchUse::kNone;
     }
     if (placement->rule != nullptr && placement->rule->local) {
       drafted_.local.insert(key);

@@ -118,7 +118,8 @@ void find_losses(Grouping& grouping, const RankTable& table, const ModelLayout& 
   for (Group& group : grouping.groups) {
     const bool is_output = group.id.kind == Kind::kOutput;
     if (!(is_output || group.id.kind == Kind::kInput) || group.id.microbatch < 0 || !holds_one_number(group)) continue;
-    const bool are_slices = grouping.microbatches.are_slices();
+    const bool are_slices =
+        grouping.microbatches.are_slices() || grouping.microbatches.is_sliced(group.id.iteration, group.id.microbatch);
     const bool of_slice = are_slices && is_output && is_final_output(group) && is_number_of_slice(group);
     const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
@@ -155,13 +156,15 @@ double scale_of(const ResolvedAnnotations& annotations, const Microbatches& micr
   }
   const bool gradient = id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput || id.kind == Kind::kParamGrad;
   const bool scaled = is_term_of_loss(role) || (gradient && role != LossRole::kGradient) || is_loss_scalar(id);
-  const std::set<MicrobatchKey>& batches = annotations.said.scaled;
-  if (!scaled || (!batches.empty() && !batches.contains({id.iteration, id.microbatch}))) return scale;
+  if (!scaled) return scale;
+  const auto& some = annotations.said.scale_of_some;
+  const bool is_of_some = some && some->microbatches.contains({id.iteration, id.microbatch});
+  const ResolvedScale& loss_scale = is_of_some ? annotations.scale_of_some : annotations.loss_scale;
   const auto size = [&](const ScaleWord& word) {
     return size_of_word(word, annotations.mesh, microbatches, id.iteration);
   };
-  for (const ScaleWord& word : annotations.scale_numerator) scale *= size(word);
-  for (const ScaleWord& word : annotations.scale_denominator) scale /= size(word);
+  for (const ScaleWord& word : loss_scale.numerator) scale *= size(word);
+  for (const ScaleWord& word : loss_scale.denominator) scale /= size(word);
   return scale;
 }
 

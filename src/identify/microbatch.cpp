@@ -375,18 +375,82 @@ std::map<std::int32_t, std::map<ModelInputs, std::vector<std::int32_t>>> given_t
   return numbers;
 }
 
-// Returns which of the reference's micro-batches each coordinate ran in an iteration; empty where some were given nothing
-// of the reference's, or two coordinates the same, and nothing tells.
-std::vector<std::vector<std::int32_t>> numbers_told_by(const InputsByCoordinate& given,
-                                                       const std::map<ModelInputs, std::vector<std::int32_t>>& numbers,
-                                                       const std::vector<std::int64_t>& counts) {
-  std::vector<std::vector<std::int32_t>> told(counts.size());
+// The reference's micro-batches that the coordinates ran in an iteration; none where nothing tells.
+struct ToldNumbers {
+  std::vector<std::vector<std::int32_t>> numbers;  // by coordinate
+  std::set<std::int32_t> sliced;                   // of which each coordinate ran a slice
+};
+
+// True where the parts make up each of the inputs along a dimension.
+bool make_up(const std::vector<const ModelInputs*>& parts, const ModelInputs& whole) {
+  for (const auto& [name, input] : whole) {
+    const Shape& shape = input.first;
+    bool fits = false;
+    for (std::size_t d = 0; d < shape.size() && !fits; ++d) {
+      std::int64_t sum = 0;
+      for (const ModelInputs* part : parts) {
+        const auto found = part->find(name);
+        if (found == part->end() || found->second.first.size() != shape.size()) return false;
+        sum += found->second.first[d];
+      }
+      fits = sum == shape[d];
+    }
+    if (!fits) return false;
+  }
+  return !whole.empty();
+}
+
+// Numbers the micro-batches without one (-1), if any, as the reference's that no coordinate ran whole, where each coordinate
+// has as many of them as these are, and they are slices of these; returns false elsewhere.
+bool number_slices(const InputsByCoordinate& given,
+                   const std::map<ModelInputs, std::vector<std::int32_t>>& of_reference, ToldNumbers& told) {
+  std::map<std::int32_t, const ModelInputs*> left;
+  for (const auto& [inputs, numbers] : of_reference) {
+    for (const std::int32_t number : numbers) left[number] = &inputs;
+  }
+  for (const auto& numbers : told.numbers) {
+    for (const std::int32_t number : numbers) left.erase(number);
+  }
+  std::vector<std::vector<std::size_t>> open(told.numbers.size());  // places of those without a number, by coordinate
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    for (std::size_t local = 0; local < told.numbers[i].size(); ++local) {
+      if (told.numbers[i][local] < 0) open[i].push_back(local);
+    }
+  }
+  if (std::ranges::all_of(open, [](const auto& places) { return places.empty(); })) return true;
+  if (std::ranges::any_of(open, [&](const auto& places) { return places.size() != left.size(); })) return false;
+  std::size_t place = 0;
+  for (const auto& [number, whole] : left) {
+    std::vector<const ModelInputs*> parts;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      parts.push_back(&given.at({static_cast<std::int64_t>(i), static_cast<std::int32_t>(open[i][place])}));
+      told.numbers[i][open[i][place]] = number;
+    }
+    if (!make_up(parts, *whole)) return false;
+    told.sliced.insert(number);
+    ++place;
+  }
+  return true;
+}
+
+// Returns which of the reference's micro-batches each coordinate ran in an iteration: those that it was given, and slices
+// of what is left. None where two coordinates were given the same, or what is left makes up nothing of the reference's.
+ToldNumbers numbers_told_by(const InputsByCoordinate& given,
+                            const std::map<ModelInputs, std::vector<std::int32_t>>& numbers,
+                            const std::vector<std::int64_t>& counts) {
+  ToldNumbers result;
+  std::vector<std::vector<std::int32_t>>& told = result.numbers;
+  told.resize(counts.size());
   std::map<ModelInputs, std::size_t> taken;
   std::map<ModelInputs, std::int64_t> owners;
   for (const auto& [place, inputs] : given) {
     const auto found = numbers.find(inputs);
     const auto coordinate = static_cast<std::size_t>(place.first);
-    if (found == numbers.end() || place.second != std::ssize(told[coordinate])) return {};
+    if (place.second != std::ssize(told[coordinate])) return {};
+    if (found == numbers.end()) {
+      told[coordinate].push_back(-1);
+      continue;
+    }
     if (owners.try_emplace(inputs, place.first).first->second != place.first) return {};
     const std::size_t at = taken[inputs]++;
     if (at >= found->second.size()) return {};
@@ -395,28 +459,51 @@ std::vector<std::vector<std::int32_t>> numbers_told_by(const InputsByCoordinate&
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (std::ssize(told[i]) != counts[i]) return {};
   }
+  return number_slices(given, numbers, result) ? result : ToldNumbers();
+}
+
+// Of an iteration, of which no inputs were recorded, what the first one tells: the same where as many were run; of one
+// that ran slices beside others, slices where each coordinate ran as many as the reference.
+ToldNumbers numbers_as_in_first(const Microbatches& microbatches, std::int32_t iteration, const ToldNumbers& first,
+                                std::int64_t of_reference) {
+  const std::vector<std::int64_t>& counts = microbatches.counts.at(iteration);
+  const auto is_as_first = [&](std::size_t i) { return std::ssize(first.numbers[i]) == counts[i]; };
+  const auto is_reference = [&](std::size_t i) { return counts[i] == of_reference; };
+  const std::size_t coordinates = counts.size();
+  const auto all = [&](const auto& holds) {
+    for (std::size_t i = 0; i < coordinates; ++i) {
+      if (!holds(i)) return false;
+    }
+    return true;
+  };
+  if (all(is_as_first)) return first;
+  if (first.sliced.empty() || !all(is_reference)) return {};
+  ToldNumbers told;
+  told.numbers.resize(coordinates);
+  for (std::int32_t number = 0; number < of_reference; ++number) {
+    for (auto& numbers : told.numbers) numbers.push_back(number);
+    told.sliced.insert(number);
+  }
   return told;
 }
 
-// Returns the same for all iterations. Of light ones, of which no inputs were recorded, the first one tells.
-std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told_numbers(const RankTable& table,
-                                                                            const Census& census,
-                                                                            const Microbatches& microbatches,
-                                                                            const ModelLayout& layout) {
+// Returns the same for all iterations; empty where nothing tells some of them.
+std::map<std::int32_t, ToldNumbers> told_numbers(const RankTable& table, const Census& census,
+                                                 const Microbatches& microbatches, const ModelLayout& layout) {
   const auto numbers = given_to_reference(*layout.reference);
   const auto given = given_to_ranks(table, census, microbatches, layout);
-  std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told;
+  std::map<std::int32_t, ToldNumbers> told;
   for (const auto& [iteration, counts] : microbatches.counts) {
     const auto of_ranks = given.find(iteration);
     const auto of_reference = numbers.find(iteration);
     if (of_ranks == given.end() || of_reference == numbers.end()) {
-      const bool is_as_first = !told.empty() && microbatches.counts.at(told.begin()->first) == counts;
-      if (!is_as_first) return {};
-      told[iteration] = told.begin()->second;
-      continue;
+      const auto count = layout.microbatches.find(iteration);
+      if (told.empty() || count == layout.microbatches.end()) return {};
+      told[iteration] = numbers_as_in_first(microbatches, iteration, told.begin()->second, count->second);
+    } else {
+      told[iteration] = numbers_told_by(of_ranks->second, of_reference->second, counts);
     }
-    told[iteration] = numbers_told_by(of_ranks->second, of_reference->second, counts);
-    if (told[iteration].empty()) return {};
+    if (told[iteration].numbers.empty()) return {};
   }
   return told;
 }
@@ -440,8 +527,15 @@ bool are_in_order(const Microbatches& microbatches, MicrobatchOrder order) {
 
 // Sets the order that the bytes of what the model is given tell; returns false where they tell none.
 bool take_told_order(const RankTable& table, const Census& census, const ModelLayout& layout, Microbatches& result) {
-  result.told = told_numbers(table, census, result, layout);
+  for (auto& [iteration, told] : told_numbers(table, census, result, layout)) {
+    result.told[iteration] = std::move(told.numbers);
+    if (!told.sliced.empty()) result.sliced[iteration] = std::move(told.sliced);
+  }
   if (result.told.empty()) return false;
+  if (!result.sliced.empty()) {
+    result.deduced = true;
+    return true;
+  }
   const bool are_interleaved = are_in_order(result, MicrobatchOrder::kInterleaved);
   if (!are_interleaved && are_in_order(result, MicrobatchOrder::kBlocked)) result.order = MicrobatchOrder::kBlocked;
   result.deduced = !are_interleaved;
@@ -552,6 +646,11 @@ ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annota
   rule.order = told.order;
   if (told.are_slices() && told.are_striped()) rule.layout = "striped";
   return {rule, false};
+}
+
+bool Microbatches::is_sliced(std::int32_t iteration, std::int32_t microbatch) const {
+  const auto found = sliced.find(iteration);
+  return found != sliced.end() && found->second.contains(microbatch);
 }
 
 bool Microbatches::is_lone_loss(const TensorId& id) const {

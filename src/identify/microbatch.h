@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct Microbatches {
   // By iteration, then coordinate and number there: the micro-batch of the reference, where the bytes of what the model is
   // given tell an order that is none of the three. Empty elsewhere.
   std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told;
+  // By iteration, of micro-batches that are told: those of the reference of which each coordinate runs a slice, where it
+  // runs others whole.
+  std::map<std::int32_t, std::set<std::int32_t>> sliced;
   // By iteration: the micro-batch of the reference that has its only loss, where each coordinate has one of its own at its
   // last: one backward() behind several forwards, over the coordinate's part of these. Empty elsewhere.
   std::map<std::int32_t, std::int32_t> lone_loss;
@@ -39,6 +43,7 @@ struct Microbatches {
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
   bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
+  bool is_sliced(std::int32_t iteration, std::int32_t microbatch) const;  // by the reference's number
   bool is_lone_loss(const TensorId& id) const;
   bool are_striped() const;  // samples are dealt out in turns in all micro-batches that tell
 };

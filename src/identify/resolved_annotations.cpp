@@ -26,6 +26,10 @@ std::vector<ScaleWord> resolve_words(const Mesh& mesh, const std::vector<std::st
   return resolved;
 }
 
+ResolvedScale resolve_scale(const Mesh& mesh, const Factor& factor) {
+  return {resolve_words(mesh, factor.numerator), resolve_words(mesh, factor.denominator)};
+}
+
 }  // namespace
 
 ResolvedAxis resolve_axis(const Mesh& mesh, const std::string& name) {
@@ -68,9 +72,9 @@ ResolvedAnnotations resolve(Annotations annotations, const Mesh& mesh) {
   resolved.stage_axis = resolve_axis(mesh, annotations.pipeline.value_or(PipelineRule()).axis);
   if (annotations.experts) resolved.expert_axis = resolve_axis(mesh, annotations.experts->axis);
   for (const ResolvedAxis& axis : resolve_axes(mesh, annotations.known_axes)) resolved.known_axes.push_back(axis.index);
-  if (annotations.loss_scale) {
-    resolved.scale_numerator = resolve_words(mesh, annotations.loss_scale->numerator);
-    resolved.scale_denominator = resolve_words(mesh, annotations.loss_scale->denominator);
+  if (annotations.loss_scale) resolved.loss_scale = resolve_scale(mesh, *annotations.loss_scale);
+  if (annotations.scale_of_some) {
+    resolved.scale_of_some = resolve_scale(mesh, annotations.scale_of_some->loss_scale);
   }
   resolved.said = std::move(annotations);
   return resolved;

@@ -42,6 +42,10 @@ struct ScaleWord {
   std::optional<std::int64_t> number;
 };
 
+struct ResolvedScale {
+  std::vector<ScaleWord> numerator, denominator;
+};
+
 struct ResolvedAnnotations {
   Annotations said;  // with the names
   Mesh mesh;
@@ -53,7 +57,7 @@ struct ResolvedAnnotations {
   ResolvedAxis stage_axis;                    // of the pipeline's stages, whether a rule names it or not
   std::optional<ResolvedAxis> expert_axis;    // the one that a rule spreads experts over
   std::vector<int> known_axes;                // as indexes
-  std::vector<ScaleWord> scale_numerator, scale_denominator;
+  ResolvedScale loss_scale, scale_of_some;
 
   // `rule` is one of `said`.
   const std::vector<AxisUse>& uses_of(const AnnotationRule& rule) const {

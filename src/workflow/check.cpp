@@ -277,8 +277,12 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<Possi
   }
   loaded.annotations = load_annotations(source, candidate);
   if (loss_scale) {
-    loaded.annotations.loss_scale = factor_of(loss_scale->factor);
-    loaded.annotations.scaled = loss_scale->microbatches;
+    const Factor factor = factor_of(loss_scale->factor);
+    if (loss_scale->microbatches.empty()) {
+      loaded.annotations.loss_scale = factor;
+    } else {
+      loaded.annotations.scale_of_some = {factor, loss_scale->microbatches};
+    }
   }
   if (options.bits && !options.tolerance.empty()) {
     throw InputError("--bits: tolerances (-t) allow other bits; expected one of the two");
@@ -381,24 +385,20 @@ bool is_mapping_known(const CheckOptions& options, const Trace& candidate) {
 }
 
 std::string note_of(const PossibleLossScale& loss_scale) {
-  if (loss_scale.factor == "1") {
-    return "candidate: its loss and gradients are the reference's before ranks reduce them, too: taken as "
-           "`parallelism: "
-           "{loss_scale: 1}`";
-  }
+  const std::string& factor = loss_scale.factor;
+  const std::string of_reference = factor == "1" ? "the reference's" : fmt::format("{} times the reference's", factor);
   if (loss_scale.microbatches.empty()) {
     return fmt::format(
-        "candidate: its loss and gradients are {0} times the reference's until ranks reduce them: taken as "
-        "`parallelism: {{loss_scale: {0}}}`",
-        loss_scale.factor);
+        "candidate: its loss and gradients are {} until ranks reduce them: taken as `parallelism: {{loss_scale: {}}}`",
+        of_reference, factor);
   }
   const auto& [iteration, microbatch] = *loss_scale.microbatches.begin();
   const std::size_t count = loss_scale.microbatches.size();
   return fmt::format(
-      "candidate: in {} micro-batch{}, the first iteration {}, micro-batch {}, its loss and gradients are {} times the "
-      "reference's until "
-      "ranks reduce them, and in the others they are the reference's",
-      count, count == 1 ? "" : "es", iteration, microbatch, loss_scale.factor);
+      "candidate: in {} micro-batch{}, the first iteration {}, micro-batch {}, its loss and gradients are {} until "
+      "ranks "
+      "reduce them, unlike in the others",
+      count, count == 1 ? "" : "es", iteration, microbatch, of_reference);
 }
 
 // Returns the runs as they are compared, or throws InputError where one cannot be.

@@ -116,7 +116,7 @@ class Buffers:
             own = [each for each in _state(model) if id(each[2]) not in of_chunks]
             if not own:
                 continue
-            title = type(model).__name__
+            title = plain_class(type(model)).__name__
             names[title] = names.get(title, 0) + 1
             title += str(names[title] - 1) if names[title] > 1 else ""
             for name, owner, tensor in own:
@@ -153,7 +153,7 @@ def _readable(tensor: torch.Tensor | None) -> torch.Tensor | None:
     if tensor is None or torch.nn.parameter.is_lazy(tensor) or is_capturing():
         return None
     plain = local_part(tensor)
-    if plain.layout is not torch.strided or plain.is_meta or plain.numel() == 0:
+    if plain.layout is not torch.strided or plain.is_meta or tensor.numel() == 0:  # a rank's part may be empty
         return None
     if plain.is_complex() and is_dtensor(tensor):
         return None

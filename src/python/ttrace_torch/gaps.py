@@ -15,6 +15,7 @@ from .compiled import compiler_of
 from .frame import Frame
 from .library import Kind
 from .members import is_plainly_seen, unseen_in
+from .names import plain_class
 from .not_seen import ACTIVATIONS
 from .problems import listed
 from .tensors import INSIDE_TRANSFORM
@@ -97,7 +98,8 @@ class Gaps:
         if not self._collector.is_recorded():
             return
         self._collector.warn(
-            f"not traceable: calls of '{type(module).__name__}' inside a transform of torch.func, such as vmap and grad"
+            f"not traceable: calls of '{plain_class(type(module)).__name__}' inside a transform of torch.func, such as "
+            "vmap and grad"
         )
         self._hidden_calls.append(INSIDE_TRANSFORM)
         if chunk is not None:
@@ -120,14 +122,15 @@ class Gaps:
         if self._collector.is_recorded():
             what = "recorded, in an order that may differ from run to run" if begins else "not recorded"
             self._collector.warn(
-                f"{what}: calls of '{type(module).__name__}' in the thread '{threading.current_thread().name}', "
+                f"{what}: calls of '{plain_class(type(module)).__name__}' in the thread "
+                f"'{threading.current_thread().name}', "
                 f"beside those in '{other}'; expected one thread that trains"
             )
 
     def without_grad(self, module: torch.nn.Module) -> None:
         """`module` is called by the program itself, in no-grad mode: evaluation, or a teacher."""
         if self._collector.is_recorded() and next(module.parameters(), None) is not None:
-            self._without_grad[id(module)] = type(module).__name__
+            self._without_grad[id(module)] = plain_class(type(module)).__name__
 
     def _check(self) -> None:
         """At the end of an iteration."""

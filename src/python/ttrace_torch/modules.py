@@ -296,7 +296,7 @@ class Modules:
 
     def _outermost_call_without_parameters(self, module: torch.nn.Module) -> Frame:
         """Such as a loss, which is no chunk of the model and goes by the name of its class."""
-        name = type(module).__name__
+        name = plain_class(type(module)).__name__
         names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
         microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True, name=name)
         chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
@@ -381,7 +381,7 @@ class Modules:
         if key in frame.names:
             path = frame.names[key]
         else:  # called in a module, but not registered in it
-            path = ".".join(filter(None, [parent.path if parent else None, type(module).__name__]))
+            path = ".".join(filter(None, [parent.path if parent else None, plain_class(type(module)).__name__]))
         if path is None:
             return
         frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)

@@ -416,6 +416,37 @@ TEST_CASE("one loss behind all of a rank's micro-batches is a term of the refere
   }
 }
 
+TEST_CASE("slices of one micro-batch beside others that ranks run whole are told by the inputs") {
+  // Each rank is given its own samples one by one, then its part of all.
+  const auto process = [](const std::string& mesh, const std::vector<std::vector<std::vector<float>>>& by_rank) {
+    Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(by_rank.size()));
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      for (std::size_t m = 0; m < by_rank[rank].size(); ++m) {
+        const std::vector<float>& values = by_rank[rank][m];
+        const auto number = static_cast<std::int32_t>(m);
+        const Shape shape = {static_cast<std::int64_t>(values.size())};
+        add_tensor(trace, rank, tensor_id(Kind::kInput, "(model)", number), shape, values);
+        add_tensor(trace, rank, tensor_id(Kind::kOutput, "fc", number), shape, values);
+        TensorId later = tensor_id(Kind::kScalar, "loss", 0);
+        later.iteration = 1;
+        if (m == 0) add_tensor(trace, rank, later, {}, {by_rank.size() == 1 ? 4 : values[0]});  // a sum of terms
+      }
+    }
+    return trace;
+  };
+  const Trace one = process("", {{{1}, {2}, {3}, {4}, {1, 2, 3, 4}}});
+  const Trace two = process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {4}, {3, 4}}});
+  CHECK(checked(one, two, "").same());
+  const Alignment candidate = align(two, {}, layout_of(align(one, {}, {})));
+  CHECK(candidate.tensors.at(tensor_id(Kind::kOutput, "fc", 3)).pieces().at(0).rank == 1);
+  CHECK(candidate.tensors.at(tensor_id(Kind::kOutput, "fc", 4)).pieces().size() == 2);
+  // Where what is left makes up nothing of the reference's, or one rank has more of it, nothing tells.
+  for (const auto& wrong : {process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {4}, {3, 4, 4}}}),
+                            process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {5}, {3, 4}}})}) {
+    CHECK(align(wrong, {}, layout_of(align(one, {}, {}))).tensors.at(tensor_id(Kind::kOutput, "fc", 1)).pieces().at(0).rank == 1);
+  }
+}
+
 TEST_CASE("inputs that a rank recomputes do not hide which micro-batches it runs") {
   Trace candidate = with_microbatches("dp=2", {{0, 1}, {2, 3}});
   for (std::size_t rank : {0, 1}) {
