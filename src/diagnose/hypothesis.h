@@ -30,6 +30,10 @@ inline constexpr std::size_t kFewestValues = 16;
 // enough.
 inline constexpr double kLargestShareLeft = 0.25;
 
+// True where `predicted` is the candidate's number `wrong`, to within a share of its error that a single number meets by
+// chance as seldom as many values meet theirs, or to within its rounding where that is more.
+bool is_number_met(double predicted, double right, double wrong, Dtype dtype);
+
 // A wrong tensor, as hypotheses see it.
 struct Suspect {
   const Finding& finding;
@@ -98,6 +102,9 @@ std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
 std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);
 // The cross entropy of scores is another one, as the gradient with respect to them tells: entropies.cpp.
 std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect);
+// True where the candidate's cross entropy, read from its gradient, differs from the reference's by as much as the losses
+// `right` and `wrong` of their micro-batch do.
+bool does_entropy_account_for(double right, double wrong, const Suspect& suspect);
 // The norm of gradients is that of others than all: norms.cpp.
 std::optional<Diagnosis> other_norm(const Suspect& suspect);
 // Says which rank makes the candidate's loss NaN, since it holds nothing to take a mean of; empty where it is no such

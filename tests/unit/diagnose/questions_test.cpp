@@ -121,6 +121,18 @@ TEST_CASE("an output that no other placement explains stays wrong where a gradie
   CHECK(report.explanation.questions.empty());
 }
 
+TEST_CASE("a part that is another rank's, as its shape alone places it, is a question where all of training is right") {
+  const auto twice_the_first = [&](float gradient) {
+    return trace_of("tp=2", {{rows(kWhole, {0, 1}), gradient}, {rows(kWhole, {0, 1}), gradient}});
+  };
+  const Report report = explained(kOneProcess, twice_the_first(3));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "the part of rank 1 is that of rank 0"));
+  CHECK(explained(kOneProcess, twice_the_first(4)).verdict() == RunVerdict::kDifferent);
+  CHECK(explained(kOneProcess, twice_the_first(3), "fc: {output: {tp_dim: 0}}").verdict() == RunVerdict::kDifferent);
+}
+
 // The same, of a module without parameters.
 Trace without_parameters(Trace trace) {
   for (RankTrace& rank : trace.ranks) {

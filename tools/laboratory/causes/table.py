@@ -10,7 +10,11 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "causes.txt"
 COLLECTION = HERE / "collection"
 # How the programs of the collection are run: ranks, and the options of a check that only their author knows.
-_RUN_AS = {"trainer": (2, ""), "shards": (2, "--axes tp=2"), "experts": (4, "--axes ep=2,dp=2")}
+_RUN_AS = {
+    "trainer": (2, ""),
+    "shards": (2, "--axes tp=2"),
+    "experts": (4, f"--axes ep=2,dp=2 -a {COLLECTION / 'experts.yaml'}"),
+}
 
 
 @dataclass(frozen=True)
