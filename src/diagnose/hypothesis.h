@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "diagnose/diagnosis.h"
 #include "merge/values.h"
@@ -33,6 +35,11 @@ inline constexpr double kLargestShareLeft = 0.25;
 // True where `predicted` is the candidate's number `wrong`, to within a share of its error that a single number meets by
 // chance as seldom as many values meet theirs, or to within its rounding where that is more.
 bool is_number_met(double predicted, double right, double wrong, Dtype dtype);
+
+// True but for a gradient that was seen under another name, as that of tied parameters: its bytes are in `seen`, where they
+// are entered.
+using SeenGradients = std::set<std::pair<Shape, std::uint64_t>>;
+bool is_new_gradient(const LogicalTensor& gradient, SeenGradients& seen);
 
 // A wrong tensor, as hypotheses see it.
 struct Suspect {

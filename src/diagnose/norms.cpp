@@ -71,8 +71,10 @@ std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
   GradientSquares squares;
   const std::map<std::string, std::string> classes = classes_of_modules(suspect.evidence.candidate);
   std::int64_t elements = 0;
+  SeenGradients seen;
   for (const auto& [id, tensor] : suspect.evidence.candidate.tensors) {
     if (id.kind != Kind::kMainGrad || id.iteration != suspect.candidate.id.iteration) continue;
+    if (!is_new_gradient(tensor, seen)) continue;
     if (!is_floating(tensor.dtype) || !is_small(tensor)) return std::nullopt;
     const std::vector<Piece> pieces = tensor.pieces();
     std::int32_t copies = 1;
@@ -105,6 +107,16 @@ std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
   }
   return squares;
 }
+
+}  // namespace
+
+bool is_new_gradient(const LogicalTensor& gradient, SeenGradients& seen) {
+  const std::vector<Piece> pieces = gradient.pieces();
+  const bool is_recorded = !pieces.empty() && pieces[0].entry != nullptr;
+  return !is_recorded || seen.emplace(gradient.shape, pieces[0].entry->checksum).second;
+}
+
+namespace {
 
 struct NormPrediction {
   double value = 0;

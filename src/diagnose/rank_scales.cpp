@@ -100,8 +100,9 @@ using Squares = std::map<std::int32_t, double>;
 std::optional<Squares> squares_of(std::int32_t iteration, const Evidence& evidence) {
   Squares squares;
   std::int64_t elements = 0;
+  SeenGradients seen;
   for (const auto& [id, tensor] : evidence.reference.tensors) {
-    if (id.kind != Kind::kMainGrad || id.iteration != iteration) continue;
+    if (id.kind != Kind::kMainGrad || id.iteration != iteration || !is_new_gradient(tensor, seen)) continue;
     const LogicalTensor* candidate = find_tensor(evidence.candidate, id);
     if (candidate == nullptr || !is_comparable(tensor, *candidate) || has_terms(*candidate)) return std::nullopt;
     elements += element_count(tensor.shape) * count_copies(*candidate);

@@ -319,6 +319,18 @@ TEST_CASE("main gradients that each rank clips by its own norm have one cause, a
   CHECK_MESSAGE(says(beside_rounding[0], "in all 3 parameters it is one number a rank"), beside_rounding[0].sentence);
 }
 
+TEST_CASE("a parameter that a step leaves as it was, by what was recorded before the step or after the one before") {
+  const Elements first = random_elements(32, 1), second = random_elements(32, 2), third = random_elements(32, 3);
+  const auto after = [](std::int32_t iteration, const Elements& values) -> RankTensor {
+    return {Kind::kParamAfter, "w", kNoMicrobatch, {4, 8}, {values}, iteration};
+  };
+  const std::vector<RankTensor> reference = {after(0, first), after(1, second)};
+  const RootCause root = first_root(reference, "tp=1", {after(0, first), after(1, first)});
+  CHECK(root.diagnosis == Cause::kNeverUpdated);
+  CHECK_MESSAGE(says(root, "the parameter is what it was before the step"), root.sentence);
+  CHECK(first_root(reference, "tp=1", {after(0, first), after(1, third)}).diagnosis != Cause::kNeverUpdated);
+}
+
 TEST_CASE("each rank's part read in another order of its memory") {
   const Elements values = random_elements(8 * 4 * 3, 1);
   const Elements early(values.begin(), values.begin() + 48), late(values.begin() + 48, values.end());

@@ -133,6 +133,15 @@ TEST_CASE("a part that is another rank's, as its shape alone places it, is a que
   CHECK(explained(kOneProcess, twice_the_first(3), "fc: {output: {tp_dim: 0}}").verdict() == RunVerdict::kDifferent);
 }
 
+TEST_CASE("a tensor that some ranks alone have is said to be missing on the others") {
+  Trace two = trace_of("dp=2", {{kWhole}, {kWhole}});
+  std::erase_if(two.ranks[1].entries, [](const Entry& entry) { return entry.id == kWeightGradient; });
+  const Report report = explained(kOneProcess, two);
+  REQUIRE(!report.explanation.roots.empty());
+  CHECK_MESSAGE(has(report.explanation.roots[0].sentence, "fc.weight, main_grad: it is not there on rank 1"),
+                report.explanation.roots[0].sentence);
+}
+
 // The same, of a module without parameters.
 Trace without_parameters(Trace trace) {
   for (RankTrace& rank : trace.ranks) {

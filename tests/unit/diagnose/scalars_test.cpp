@@ -231,8 +231,8 @@ TEST_CASE("norms of other gradients than all") {
   const auto gradient = [](const std::string& name, std::uint32_t seed) -> ScalarTensor {
     return {{.kind = Kind::kMainGrad, .name = name}, {2, kScored / 2, kClasses}, drawn_scores(seed)};
   };
-  const std::vector<ScalarTensor> gradients = {gradient("embedding.weight", 1), gradient("layers.0.fc.weight", 2),
-                                               gradient("layers.1.fc.weight", 3), gradient("head.weight", 4)};
+  std::vector<ScalarTensor> gradients = {gradient("embedding.weight", 1), gradient("layers.0.fc.weight", 2),
+                                         gradient("layers.1.fc.weight", 3), gradient("head.weight", 4)};
   std::vector<double> squares;
   for (const ScalarTensor& each : gradients) squares.push_back(dot_of(each.values, each.values));
   const double all = squares[0] + squares[1] + squares[2] + squares[3];
@@ -255,6 +255,9 @@ TEST_CASE("norms of other gradients than all") {
   check_cause(root_of_norm(all), Cause::kOtherNorm, "the root was not taken");
   CHECK_FALSE(root_of_norm(std::sqrt(all) * 1.03).diagnosis);
   CHECK_FALSE(root_of_norm(all, "norm_of_something").diagnosis);
+  // A tied parameter has two names, and one gradient.
+  gradients.push_back({{.kind = Kind::kMainGrad, .name = "tied.weight"}, gradients[0].shape, gradients[0].values});
+  check_cause(root_of_norm(std::sqrt(all - squares[1])), Cause::kOtherNorm, "the norm lacks the gradients of layers.0");
   // 21.4 has more digits than bfloat16 has.
   const double norm = std::sqrt(all), step = std::ldexp(1, static_cast<int>(std::floor(std::log2(norm))) - 7);
   const double rounded = std::nearbyint(norm / step) * step;
