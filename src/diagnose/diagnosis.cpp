@@ -165,22 +165,27 @@ bool does_factor_account_for(const LogicalTensor& right, const LogicalTensor& wr
 }
 
 // Says that the terms of the loss have the factors that the ranks' parts of its gradient have, beside a loss scale, which
-// is a power of two; nothing where the reference's loss is another than the terms make without these.
+// is a power of two and may be in the loss, too; nothing where the reference's loss is another than the terms make
+// without these.
 std::optional<std::string> describe_factors_of_loss(const LogicalTensor& right, const LogicalTensor& wrong,
                                                     const Suspect& suspect) {
   const std::map<std::int32_t, double> factors = factors_of_parts(suspect);
   if (factors.empty() || !(factors.begin()->second > 0)) return std::nullopt;
   const double scale = std::exp2(std::round(std::log2(factors.begin()->second)));
-  double predicted = 0;
+  double without_factors = 0;
   std::vector<std::string> words;
   for (const auto& [rank, term] : values_by_rank(wrong)) {
     const auto found = factors.find(rank);
     if (found == factors.end()) return std::nullopt;
     const double factor = found->second / scale;
-    predicted += term[0] / factor;
+    without_factors += term[0] / factor;
     if (std::abs(factor - 1) > suspect.bound) words.push_back(fmt::format("{:.4g} on rank {}", factor, rank));
   }
-  if (!is_number_met(predicted, values_of(wrong)[0], values_of(right)[0], right.dtype)) return std::nullopt;
+  const double of_reference = values_of(right)[0];
+  const auto is_reference = [&](double predicted) {
+    return is_number_met(predicted, values_of(wrong)[0], of_reference, right.dtype);
+  };
+  if (!is_reference(without_factors) && !is_reference(without_factors / scale)) return std::nullopt;
   return fmt::format("the parts of some ranks are the reference's times a number: {}{}", comma_list(words),
                      scale == 1 ? "" : fmt::format(", beside a loss scale of {:.4g}", scale));
 }

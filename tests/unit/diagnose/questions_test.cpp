@@ -134,7 +134,7 @@ TEST_CASE("a part that is another rank's, as its shape alone places it, is a que
 }
 
 TEST_CASE("a tensor that some ranks alone have is said to be missing on the others") {
-  Trace two = trace_of("dp=2", {{kWhole}, {kWhole}});
+  Trace two = trace_of("tp=2", {{kWhole}, {kWhole}});
   std::erase_if(two.ranks[1].entries, [](const Entry& entry) { return entry.id == kWeightGradient; });
   const Report report = explained(kOneProcess, two);
   REQUIRE(!report.explanation.roots.empty());
