@@ -147,9 +147,8 @@ std::string describe(const std::vector<Gradient>& gradients, const Fits& fits, c
   const std::optional<double> norm = norm_of_each_rank(fits, squares);
   if (!norm) return text;
   return fmt::format(
-      "{}; on each rank the norm of all main gradients that it holds is {:.4g}, or less where they are not scaled "
-      "down: "
-      "clipped by each rank's own norm",
+      "{}; on each rank the norm of all main gradients that it holds is {:.4g}, "
+      "or less where they are not scaled down: clipped by each rank's own norm",
       text, *norm);
 }
 
