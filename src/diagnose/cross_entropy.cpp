@@ -165,6 +165,20 @@ Values CrossEntropy::gradient_of(const Values& scores) const {
   return gradient;
 }
 
+double CrossEntropy::value_of(const Values& scores) const {
+  double value = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (!rows[row]) continue;
+    const double log_sum = row_of_scores(scores, row, classes, temperature).log_sum;
+    const auto log_share = [&](std::size_t j) { return scores[row * classes + j] / temperature - log_sum; };
+    double of_all = 0;
+    for (std::size_t j = 0; j < classes; ++j) of_all += log_share(j);
+    value += rows[row]->weight * (z_loss * log_sum * log_sum - (1 - smoothing) * log_share(rows[row]->label) -
+                                  smoothing / static_cast<double>(classes) * of_all);
+  }
+  return value;
+}
+
 std::optional<CrossEntropy> read_cross_entropy(const Values& scores, const Values& gradient, std::size_t classes,
                                                double bound) {
   if (classes < kFewestClasses || gradient.empty() || scores.size() != gradient.size()) return std::nullopt;

@@ -30,6 +30,7 @@ struct CrossEntropy {
 
   std::int64_t counted() const;                    // rows that are not ignored
   Values gradient_of(const Values& scores) const;  // of as many rows
+  double value_of(const Values& scores) const;     // the same
 };
 
 // Returns the simplest cross entropy whose gradient is that, to within the share `bound` of its norm; nothing where it is

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "align/holders.h"
+#include "base/describe.h"
 #include "base/lookup.h"
 #include "diagnose/hypothesis.h"
 #include "judge/match.h"
@@ -138,6 +139,57 @@ std::optional<Diagnosis> find_explanation(const Suspect& suspect) {
   return std::nullopt;
 }
 
+// The number that a rank's part of the suspect is the reference's times, by least squares, by rank.
+std::map<std::int32_t, double> factors_of_parts(const Suspect& suspect) {
+  std::map<std::int32_t, std::pair<double, double>> sums;  // of products, and of the reference's squares
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
+      if (place < 0) continue;
+      const auto at = static_cast<std::size_t>(place);
+      sums[part.rank].first += suspect.candidate_values[at] * suspect.reference_values[at];
+      sums[part.rank].second += suspect.reference_values[at] * suspect.reference_values[at];
+    }
+  }
+  std::map<std::int32_t, double> factors;
+  for (const auto& [rank, sum] : sums) {
+    if (sum.second > 0) factors[rank] = sum.first / sum.second;
+  }
+  return factors;
+}
+
+// True where the loss is the reference's but for the factor of its gradient.
+bool does_factor_account_for(const LogicalTensor& right, const LogicalTensor& wrong, const Suspect& suspect) {
+  const double factor = dot_of(suspect.candidate_values, suspect.reference_values) /
+                        dot_of(suspect.reference_values, suspect.reference_values);
+  return is_number_met(values_of(wrong)[0] / factor, values_of(wrong)[0], values_of(right)[0], right.dtype);
+}
+
+// Says that the terms of the loss have the factors that the ranks' parts of its gradient have, beside a loss scale, which
+// is a power of two and may be in the loss, too; nothing where the reference's loss is another than the terms make
+// without these.
+std::optional<std::string> describe_factors_of_loss(const LogicalTensor& right, const LogicalTensor& wrong,
+                                                    const Suspect& suspect) {
+  const std::map<std::int32_t, double> factors = factors_of_parts(suspect);
+  if (factors.empty() || !(factors.begin()->second > 0)) return std::nullopt;
+  const double scale = std::exp2(std::round(std::log2(factors.begin()->second)));
+  double without_factors = 0;
+  std::vector<std::string> words;
+  for (const auto& [rank, term] : values_by_rank(wrong)) {
+    const auto found = factors.find(rank);
+    if (found == factors.end()) return std::nullopt;
+    const double factor = found->second / scale;
+    without_factors += term[0] / factor;
+    if (std::abs(factor - 1) > suspect.bound) words.push_back(fmt::format("{:.4g} on rank {}", factor, rank));
+  }
+  const double of_reference = values_of(right)[0];
+  const auto is_reference = [&](double predicted) {
+    return is_number_met(predicted, values_of(wrong)[0], of_reference, right.dtype);
+  };
+  if (!is_reference(without_factors) && !is_reference(without_factors / scale)) return std::nullopt;
+  return fmt::format("the parts of some ranks are the reference's times a number: {}{}", comma_list(words),
+                     scale == 1 ? "" : fmt::format(", beside a loss scale of {:.4g}", scale));
+}
+
 std::optional<Diagnosis> diagnose_replicas(const ReplicaErrors& replicas, const Suspect& suspect) {
   if (replicas.wrong.size() == replicas.count) return std::nullopt;
   return suspect.explained_by(Cause::kRegion, replicas.largest_right,
@@ -215,6 +267,12 @@ bool is_small(const LogicalTensor& tensor) {
   return element_count(tensor.shape) <= std::int64_t{1} << 20 && !tensor.rows && !tensor.sketched;
 }
 
+bool is_number_met(double predicted, double right, double wrong, Dtype dtype) {
+  const double error = std::abs(wrong - right);
+  const double least = std::max(error / static_cast<double>(kFewestValues), epsilon_of(dtype) * std::abs(wrong));
+  return std::abs(predicted - wrong) <= kLargestShareLeft * std::min(error, least);
+}
+
 bool is_rounding(const Finding& finding, const Evidence& evidence) {
   if (!evidence.by_bits || evidence.rounding == nullptr || !finding.difference) return false;
   if (finding.reason != Reason::kExceedsTolerance && finding.reason != Reason::kRecomputeDiffers) return false;
@@ -250,19 +308,35 @@ std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const 
   return std::nullopt;
 }
 
-std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const Evidence& evidence) try {
+std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const Finding& loss,
+                                                   const Evidence& evidence) try {
   const LogicalTensor* reference = counterpart(evidence.reference, finding.id);
   const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
-  if (reference != nullptr && candidate != nullptr && is_comparable(*reference, *candidate)) {
-    const double bound = explaining_bound(finding, *candidate);
-    const Values values = values_of(*reference);
-    const auto suspect = suspect_of(finding, *reference, *candidate, bound, evidence,
-                                    compare_replicas(*candidate, values, bound), values);
-    if (suspect) {
-      if (auto found = other_cross_entropy(*suspect)) return found;
-    }
+  const LogicalTensor* right = counterpart(evidence.reference, loss.id);
+  const LogicalTensor* wrong = find_tensor(evidence.candidate, loss.id);
+  if (reference == nullptr || candidate == nullptr || right == nullptr || wrong == nullptr) return std::nullopt;
+  if (!is_comparable(*reference, *candidate) || !is_comparable(*right, *wrong)) return std::nullopt;
+  const double bound = explaining_bound(finding, *candidate);
+  const Values values = values_of(*reference);
+  const auto suspect =
+      suspect_of(finding, *reference, *candidate, bound, evidence, compare_replicas(*candidate, values, bound), values);
+  if (!suspect) return std::nullopt;
+  auto found = other_cross_entropy(*suspect);
+  bool accounts = found && does_entropy_account_for(values_of(*right)[0], values_of(*wrong)[0], *suspect);
+  if (!found) {
+    found = diagnose(finding, false, evidence);
+    accounts = found && found->cause == Cause::kUniformFactor && does_factor_account_for(*right, *wrong, *suspect);
   }
-  return diagnose(finding, false, evidence);
+  if (found && found->cause == Cause::kRankFactor) {
+    const auto what = describe_factors_of_loss(*right, *wrong, *suspect);
+    accounts = what.has_value();
+    found->what = what.value_or(found->what);
+  }
+  if (found && !accounts) {
+    found->cause = Cause::kRegion;
+    found->what += "; that does not account for all that the loss is wrong by";
+  }
+  return found;
 } catch (const RecordedAsSketch&) {
   return std::nullopt;
 }

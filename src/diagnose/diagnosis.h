@@ -52,7 +52,9 @@ std::optional<Diagnosis> diagnose_rounding(const Finding& finding, const Evidenc
 // tested.
 std::optional<Diagnosis> diagnose(const Finding& finding, bool made_here, const Evidence& evidence);
 
-// The same of a gradient that is wrong because its loss is: which loss it is of is asked first.
-std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const Evidence& evidence);
+// The same of a gradient of a loss, one number, that is wrong. It is the cause where the loss is wrong by as much as it
+// makes it; else it says where the error shows (kRegion).
+std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const Finding& loss,
+                                                   const Evidence& evidence);
 
 }  // namespace ttrace

@@ -29,7 +29,7 @@ bool are_near(double a, double b, double bound) { return std::abs(a - b) <= boun
 // The gradients of one tensor on both sides, with what was read of them.
 struct BothEntropies {
   CrossEntropy reference, candidate;
-  Values scores;                    // the candidate's
+  Values reference_scores, scores;  // the second are the candidate's
   std::int64_t length = 1;          // rows of a sequence
   std::vector<std::int32_t> ranks;  // of each row; -1 where that is not one
 };
@@ -69,8 +69,12 @@ std::optional<BothEntropies> read_both(const Suspect& suspect) {
   if (!right) return std::nullopt;
   const auto wrong = read_of(*candidate, suspect.candidate_values, suspect.candidate.dtype);
   if (!wrong) return std::nullopt;
-  return BothEntropies{*right, *wrong, values_of(*candidate),
-                       suspect.reference.shape[suspect.reference.shape.size() - 2], ranks_of_score_rows(suspect)};
+  return BothEntropies{*right,
+                       *wrong,
+                       values_of(*reference),
+                       values_of(*candidate),
+                       suspect.reference.shape[suspect.reference.shape.size() - 2],
+                       ranks_of_score_rows(suspect)};
 }
 
 // Rows whose gradients are not zero, by micro-batch of the suspect's iteration.
@@ -221,7 +225,12 @@ Claim describe_weights(const BothEntropies& both, const Suspect& suspect) {
   const std::vector<NamedDivisor> of_candidate =
       divisors_of(suspect, suspect.evidence.candidate, both.candidate.counted());
   const NamedDivisor *by = name_of_divisor(1 / *wrong, of_candidate), *of = name_of_divisor(1 / *right, of_reference);
-  if (by == nullptr) return {};
+  if (by == nullptr) {
+    return {Cause::kOtherLoss,
+            fmt::format("the cross entropy, and all gradients that come from it alone, are {:.4g} times the "
+                        "reference's: it is divided by {:.6g}, the reference's by {}",
+                        *wrong / *right, 1 / *wrong, describe_divisor(1 / *right, of))};
+  }
   return {by->is_own && of != nullptr && !of->is_own ? Cause::kMeanOfMeans : Cause::kOtherLoss,
           fmt::format("the cross entropy is divided by {}, the reference's by {}", describe_divisor(1 / *wrong, by),
                       describe_divisor(1 / *right, of))};
@@ -362,6 +371,13 @@ std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect) {
     if (auto found = holds(predicted, claim)) return found;
   }
   return std::nullopt;
+}
+
+bool does_entropy_account_for(double right, double wrong, const Suspect& suspect) {
+  const std::optional<BothEntropies> both = read_both(suspect);
+  if (!both) return false;
+  const double change = both->candidate.value_of(both->scores) - both->reference.value_of(both->reference_scores);
+  return is_number_met(right + change, right, wrong, suspect.candidate.dtype);
 }
 
 }  // namespace ttrace

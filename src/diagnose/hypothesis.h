@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "diagnose/diagnosis.h"
 #include "merge/values.h"
@@ -29,6 +31,15 @@ inline constexpr std::size_t kFewestValues = 16;
 // An explanation leaves at most this share of the error's norm. Where much is allowed, many predictions come near
 // enough.
 inline constexpr double kLargestShareLeft = 0.25;
+
+// True where `predicted` is the candidate's number `wrong`, to within a share of its error that a single number meets by
+// chance as seldom as many values meet theirs, or to within its rounding where that is more.
+bool is_number_met(double predicted, double right, double wrong, Dtype dtype);
+
+// True but for a gradient that was seen under another name, as that of tied parameters: its bytes are in `seen`, where they
+// are entered.
+using SeenGradients = std::set<std::pair<Shape, std::uint64_t>>;
+bool is_new_gradient(const LogicalTensor& gradient, SeenGradients& seen);
 
 // A wrong tensor, as hypotheses see it.
 struct Suspect {
@@ -98,6 +109,9 @@ std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
 std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);
 // The cross entropy of scores is another one, as the gradient with respect to them tells: entropies.cpp.
 std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect);
+// True where the candidate's cross entropy, read from its gradient, differs from the reference's by as much as the losses
+// `right` and `wrong` of their micro-batch do.
+bool does_entropy_account_for(double right, double wrong, const Suspect& suspect);
 // The norm of gradients is that of others than all: norms.cpp.
 std::optional<Diagnosis> other_norm(const Suspect& suspect);
 // Says which rank makes the candidate's loss NaN, since it holds nothing to take a mean of; empty where it is no such

@@ -105,11 +105,11 @@ std::optional<Diagnosis> term_that_counts_otherwise(const Finding& finding, cons
 std::optional<Diagnosis> by_first_gradient(const Finding& loss, const Report& report, const Evidence& evidence) {
   const Finding* gradient = first_gradient(report, loss.id);
   if (gradient == nullptr) return std::nullopt;
-  auto found = diagnose_gradient_of_loss(*gradient, evidence);
+  auto found = diagnose_gradient_of_loss(*gradient, loss, evidence);
   if (!found) return std::nullopt;
   const std::string where = fmt::format("{}, {}", printable(gradient->id.name), name_of(gradient->id.kind));
   const double factor = gradient->difference->uniform_factor();
-  const std::int64_t multiples = count_multiples(report, loss.id, factor);
+  const std::int64_t multiples = found->cause == Cause::kUniformFactor ? count_multiples(report, loss.id, factor) : 0;
   if (multiples > 1) {
     found->what = fmt::format("all {} gradients of its micro-batch are {:.4g} times the reference's; of {}, {}",
                               multiples, factor, where, found->what);

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <map>
 
+#include "base/describe.h"
 #include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
+#include "tolerance/coherence.h"
 
 namespace ttrace {
 namespace {
@@ -17,26 +19,62 @@ namespace {
 constexpr double kNearNorm = 1e-3;  // of the reference's: so near all main gradients must come to it
 constexpr std::int64_t kMostReadForNorms = std::int64_t{1} << 24;
 
+struct GroupOfGradients {
+  double square = 0;
+  std::vector<std::string> members;  // to be named; none where what they have in common says it
+
+  void add(double more, const std::string& member) {
+    square += more;
+    if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
+  }
+};
+
 // The squares of an iteration's main gradients, and of some of them.
 struct GradientSquares {
   double all = 0, largest = 0, magnitudes = 0;
-  double copies = 0;                       // each copy counts
-  std::map<std::int32_t, double> of_rank;  // what it holds, copies as well
-  std::map<std::string, double> of_group;  // by the path of a module, or `weight` of all modules
+  double copies = 0;                                 // each copy counts
+  std::map<std::int32_t, double> of_rank;            // what it holds, copies as well
+  std::map<std::string, GroupOfGradients> of_group;  // by what they have in common: a path, a class, ...
 };
 
-void add_groups(const std::string& name, double square, GradientSquares& squares) {
-  squares.of_group[name] += square;
-  for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) {
-    squares.of_group[std::string(path)] += square;
+// The classes of modules, by their paths.
+std::map<std::string, std::string> classes_of_modules(const Alignment& side) {
+  std::map<std::string, std::string> classes;
+  for (const auto& [id, tensor] : side.tensors) {
+    if (id.kind != Kind::kOutput) continue;
+    const TensorName name(id.name);
+    classes.emplace(name.path, last_component(tensor.module_class.get()));
   }
+  return classes;
+}
+
+bool is_split(const LogicalTensor& tensor) {
+  const std::vector<LocalTensor> parts = local_tensors_of(tensor);
+  return std::any_of(parts.begin(), parts.end(), [&](const LocalTensor& part) { return part.shape != tensor.shape; });
+}
+
+void add_groups(const LogicalTensor& tensor, double square, const std::map<std::string, std::string>& classes,
+                GradientSquares& squares) {
+  const std::string& name = tensor.id.name.get();
+  squares.of_group[printable(name)].square += square;
+  for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) {
+    squares.of_group[printable(path)].square += square;
+  }
+  const auto module_class = classes.find(std::string(owner_of(name)));
+  if (module_class != classes.end()) {
+    squares.of_group["all modules of class " + printable(module_class->second)].add(square, printable(owner_of(name)));
+  }
+  if (is_split(tensor)) squares.of_group["all parameters that are split over ranks"].add(square, printable(name));
 }
 
 std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
   GradientSquares squares;
+  const std::map<std::string, std::string> classes = classes_of_modules(suspect.evidence.candidate);
   std::int64_t elements = 0;
+  SeenGradients seen;
   for (const auto& [id, tensor] : suspect.evidence.candidate.tensors) {
     if (id.kind != Kind::kMainGrad || id.iteration != suspect.candidate.id.iteration) continue;
+    if (!is_new_gradient(tensor, seen)) continue;
     if (!is_floating(tensor.dtype) || !is_small(tensor)) return std::nullopt;
     const std::vector<Piece> pieces = tensor.pieces();
     std::int32_t copies = 1;
@@ -51,7 +89,7 @@ std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
       if (replica == 0) {
         const double square = dot_of(values, values);
         squares.all += square;
-        add_groups(id.name, square, squares);
+        add_groups(tensor, square, classes, squares);
         for (const double value : values) {
           squares.largest = std::max(squares.largest, std::abs(value));
           squares.magnitudes += std::abs(value);
@@ -69,6 +107,16 @@ std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
   }
   return squares;
 }
+
+}  // namespace
+
+bool is_new_gradient(const LogicalTensor& gradient, SeenGradients& seen) {
+  const std::vector<Piece> pieces = gradient.pieces();
+  const bool is_recorded = !pieces.empty() && pieces[0].entry != nullptr;
+  return !is_recorded || seen.emplace(gradient.shape, pieces[0].entry->checksum).second;
+}
+
+namespace {
 
 struct NormPrediction {
   double value = 0;
@@ -104,11 +152,14 @@ std::vector<NormPrediction> norms_of(const GradientSquares& squares, const Suspe
     add(std::sqrt(square), fmt::format("it is the norm of the gradients that rank {} holds, alone", rank));
     add(std::sqrt(std::max(0.0, squares.all - square)), fmt::format("the norm lacks the gradients of rank {}", rank));
   }
-  for (const auto& [group, square] : squares.of_group) {
-    add(std::sqrt(std::max(0.0, squares.all - square)),
-        fmt::format("the norm lacks the gradients of {}", printable(group)));
-    add(std::sqrt(squares.all + square), fmt::format("the norm counts the gradients of {} twice", printable(group)));
-    add(std::sqrt(square), fmt::format("it is the norm of the gradients of {} alone", printable(group)));
+  for (const bool by_path : {true, false}) {
+    for (const auto& [common, of] : squares.of_group) {
+      if (of.members.empty() != by_path || of.members.size() == 1) continue;  // one alone is a group of its own
+      const std::string group = by_path ? common : fmt::format("{} ({})", common, comma_list(of.members));
+      add(std::sqrt(std::max(0.0, squares.all - of.square)), fmt::format("the norm lacks the gradients of {}", group));
+      add(std::sqrt(squares.all + of.square), fmt::format("the norm counts the gradients of {} twice", group));
+      add(std::sqrt(of.square), fmt::format("it is the norm of the gradients of {} alone", group));
+    }
   }
   return norms;
 }
@@ -117,9 +168,7 @@ std::vector<NormPrediction> norms_of(const GradientSquares& squares, const Suspe
 
 std::optional<Diagnosis> other_norm(const Suspect& suspect) {
   const TensorId& id = suspect.candidate.id;
-  const bool is_norm = id.kind == Kind::kScalar && id.microbatch == kNoMicrobatch &&
-                       suspect.candidate_values.size() == 1 && id.name.get().find("norm") != std::string::npos;
-  if (!is_norm) return std::nullopt;
+  if (!is_gradient_norm({id.kind, id.name}) || suspect.candidate_values.size() != 1) return std::nullopt;
   const std::optional<GradientSquares> squares = squares_of_gradients(suspect);
   const double right = suspect.reference_values[0], wrong = suspect.candidate_values[0];
   if (!squares || std::abs(std::sqrt(squares->all) - right) > std::max(kNearNorm, suspect.bound) * right)

@@ -48,6 +48,11 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect) {
   const TensorId& after = suspect.finding.id;
   if (after.kind != Kind::kParamAfter) return std::nullopt;
   const LogicalTensor* unchanged = find_tensor(suspect.evidence.candidate, after.with_kind(Kind::kParam));
+  if (unchanged == nullptr) {  // of a light iteration: what the one before has left
+    TensorId before = after;
+    --before.iteration;
+    unchanged = find_tensor(suspect.evidence.candidate, before);
+  }
   if (unchanged == nullptr || !is_comparable(*unchanged, suspect.candidate)) return std::nullopt;
   return suspect.explained_by(Cause::kNeverUpdated, values_of(*unchanged),
                               "the parameter is what it was before the step");

@@ -143,7 +143,9 @@ class Questions {
       const std::optional<Cause> cause = root == nullptr ? std::nullopt : root->diagnosis;
       const bool is_of_parts = cause == Cause::kRegion || cause == Cause::kOtherRows;
       const bool tells_place = !is_of_parts || !is_padded_by_shape(finding.id, evidence_);
-      if (tells_place && is_known_in_place(finding.id, cause)) continue;
+      // Values of another rank or micro-batch that harm nothing may have been dealt out so.
+      const bool may_be_dealt = is_right && (cause == Cause::kStale || cause == Cause::kOtherTensor);
+      if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);

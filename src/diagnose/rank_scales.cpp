@@ -93,44 +93,50 @@ double residual_of(const Gradient& gradient, const Fits& fits) {
   return largest;
 }
 
-// The squares of an iteration's main gradients: the reference's, and what each rank holds of the candidate's.
-struct Squares {
-  double reference = 0;
-  std::map<std::int32_t, double> by_rank;
-};
+// The squares of an iteration's main gradients that each rank of the candidate holds.
+using Squares = std::map<std::int32_t, double>;
 
 // Nothing where a main gradient cannot be read on both sides, or they are too large together.
 std::optional<Squares> squares_of(std::int32_t iteration, const Evidence& evidence) {
   Squares squares;
   std::int64_t elements = 0;
+  SeenGradients seen;
   for (const auto& [id, tensor] : evidence.reference.tensors) {
-    if (id.kind != Kind::kMainGrad || id.iteration != iteration) continue;
+    if (id.kind != Kind::kMainGrad || id.iteration != iteration || !is_new_gradient(tensor, seen)) continue;
     const LogicalTensor* candidate = find_tensor(evidence.candidate, id);
     if (candidate == nullptr || !is_comparable(tensor, *candidate) || has_terms(*candidate)) return std::nullopt;
     elements += element_count(tensor.shape) * count_copies(*candidate);
     if (elements > kMostRead) return std::nullopt;
-    const Values values = values_of(tensor);
-    squares.reference += dot_of(values, values);
     for_each_copy(*candidate, [&](const Copy& copy) {
       for (std::size_t i = 0; i < copy.values.size(); ++i) {
-        if (copy.ranks[i] >= 0) squares.by_rank[copy.ranks[i]] += copy.values[i] * copy.values[i];
+        if (copy.ranks[i] >= 0) squares[copy.ranks[i]] += copy.values[i] * copy.values[i];
       }
     });
   }
   return squares;
 }
 
-// True where the main gradients of each rank have the reference's norm by themselves, to a hundredth of what the ranks'
-// factors are apart.
-bool are_clipped_apart(const Fits& fits, const Squares& squares) {
-  double least = INFINITY, most = 0;
+// The norm that the main gradients of each rank have by themselves, where they have one, to a hundredth of what the ranks'
+// factors are apart: they are clipped to it. Ranks with the largest factor may have less, and are not clipped then. Two
+// that have it must have unlike factors: copies have one norm anyway.
+std::optional<double> norm_of_each_rank(const Fits& fits, const Squares& squares) {
+  double least = INFINITY, most = 0, norm = 0;
   for (const auto& [rank, of_rank] : fits) {
     least = std::min(least, of_rank.factor());
     most = std::max(most, of_rank.factor());
+    norm = std::max(norm, std::sqrt(squares.at(rank)));
   }
-  return std::all_of(squares.by_rank.begin(), squares.by_rank.end(), [&](const auto& item) {
-    return std::abs(std::sqrt(item.second / squares.reference) - 1) <= (most - least) / 100;
-  });
+  const double near = (most - least) / 100;
+  double least_clipped = INFINITY, most_clipped = 0;
+  for (const auto& [rank, of_rank] : fits) {
+    if (std::abs(std::sqrt(squares.at(rank)) / norm - 1) <= near) {
+      least_clipped = std::min(least_clipped, of_rank.factor());
+      most_clipped = std::max(most_clipped, of_rank.factor());
+    } else if (of_rank.factor() < most - near) {
+      return std::nullopt;
+    }
+  }
+  return most_clipped - least_clipped > near ? std::optional(norm) : std::nullopt;
 }
 
 std::string describe(const std::vector<Gradient>& gradients, const Fits& fits, const Squares& squares) {
@@ -138,11 +144,12 @@ std::string describe(const std::vector<Gradient>& gradients, const Fits& fits, c
   for (const auto& [rank, of_rank] : fits) words.push_back(fmt::format("{:.4g} on rank {}", of_rank.factor(), rank));
   std::string text = fmt::format("in all {} parameters it is one number a rank times the reference's: {}",
                                  gradients.size(), comma_list(words));
-  if (!are_clipped_apart(fits, squares)) return text;
+  const std::optional<double> norm = norm_of_each_rank(fits, squares);
+  if (!norm) return text;
   return fmt::format(
       "{}; on each rank the norm of all main gradients that it holds is {:.4g}, "
-      "which is the reference's of all: clipped by each rank's own norm",
-      text, std::sqrt(squares.reference));
+      "or less where they are not scaled down: clipped by each rank's own norm",
+      text, *norm);
 }
 
 // True where a factor, or nothing, explains the error of the tensor alone.
@@ -174,13 +181,14 @@ std::vector<Gradient> gradients_of(std::int32_t iteration, const Report& report,
   return gradients;
 }
 
-// True where ranks have factors of their own, and these explain each of the gradients.
+// True where ranks have factors of their own, further apart than some gradient may differ, and these explain each of the
+// gradients. A gradient that is zero but for rounding may differ by a multiple of itself, and tells no factors.
 bool explains(const std::vector<Gradient>& gradients, const Fits& fits) {
   const double first = fits.empty() ? 0 : fits.begin()->second.factor();
-  double bound = 0;
+  double bound = INFINITY;
   for (const Gradient& gradient : gradients) {
     if (!(residual_of(gradient, fits) <= gradient.bound)) return false;
-    bound = std::max(bound, gradient.bound);
+    bound = std::min(bound, gradient.bound);
   }
   return std::any_of(fits.begin(), fits.end(), [&](const auto& item) {
     return std::abs(item.second.factor() - first) > bound * std::abs(first);

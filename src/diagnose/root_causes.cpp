@@ -100,9 +100,12 @@ std::vector<std::string> missing_modules(const Report& report) {
   return modules;
 }
 
-std::string describe_missing(const Report& report, Reason reason) {
-  if (reason == Reason::kMissingInReference) return "the reference has no such tensor";
+std::string describe_missing(const Report& report, const Finding& finding) {
+  if (finding.reason == Reason::kMissingInReference) return "the reference has no such tensor";
   const std::vector<std::string> modules = missing_modules(report);
+  if (modules.empty() && finding.reason == Reason::kOmission && !finding.ranks.empty()) {
+    return fmt::format("it is not there on {}", describe_ranks(finding.ranks));
+  }
   if (modules.empty()) return "it is not there";
   std::string names;
   for (std::size_t i = 0; i < std::min<std::size_t>(modules.size(), 8); ++i) {
@@ -400,7 +403,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;
       cause.placement = diagnoses[i]->placement;
-      what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding.reason) : diagnoses[i]->what;
+      what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding) : diagnoses[i]->what;
     }
     cause.apart = apart_of(finding, all_made_here.contains(cause.finding), evidence.candidate);
     cause.sentence = describe_root(finding.id, cause, what);

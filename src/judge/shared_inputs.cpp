@@ -24,24 +24,39 @@ std::set<std::int32_t> holders_of(const LogicalTensor& tensor) {
   return ranks;
 }
 
-// Returns the inputs of which others with the same bytes lie on other ranks.
-std::set<TensorId> inputs_of_several_ranks(std::span<const TensorPair> pairs) {
+// Returns, by the inputs of which others with the same bytes lie on other ranks, the outputs that have these bytes.
+std::map<TensorId, std::vector<TensorId>> inputs_of_several_ranks(std::span<const TensorPair> pairs) {
   std::map<Handed, std::vector<const TensorPair*>> handed;
+  std::map<Handed, std::vector<TensorId>> made;
   for (const TensorPair& pair : pairs) {
     const TensorId& id = pair.reference->id;
-    if (id.kind != Kind::kInput || id.microbatch < 0) continue;
+    if ((id.kind != Kind::kInput && id.kind != Kind::kOutput) || id.microbatch < 0) continue;
     const std::vector<Piece> pieces = pair.reference->pieces();
     if (pieces.empty() || pieces[0].entry->shape != pair.reference->shape) continue;
-    handed[{id.iteration, id.microbatch, pair.reference->shape, pieces[0].entry->checksum}].push_back(&pair);
+    const Handed what = {id.iteration, id.microbatch, pair.reference->shape, pieces[0].entry->checksum};
+    if (id.kind == Kind::kInput) {
+      handed[what].push_back(&pair);
+    } else {
+      made[what].push_back(pair.candidate->id);
+    }
   }
-  std::set<TensorId> inputs;
+  std::map<TensorId, std::vector<TensorId>> inputs;
   for (const auto& [what, to] : handed) {
     std::set<std::set<std::int32_t>> holders;
     for (const TensorPair* pair : to) holders.insert(holders_of(*pair->candidate));
     if (holders.size() < 2) continue;
-    for (const TensorPair* pair : to) inputs.insert(pair->candidate->id);
+    for (const TensorPair* pair : to) inputs[pair->candidate->id] = made[what];
   }
   return inputs;
+}
+
+// The gradients of outputs that pass: what is handed on has the sum of all gradients there.
+std::set<TensorId> right_gradients_of_outputs(const std::vector<Finding>& findings) {
+  std::set<TensorId> right;
+  for (const Finding& finding : findings) {
+    if (finding.id.kind == Kind::kGradOutput && finding.verdict == Verdict::kPass) right.insert(finding.id);
+  }
+  return right;
 }
 
 bool is_wrong_gradient_of_input(const Finding& finding) {
@@ -54,12 +69,17 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
 void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                                 std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), is_wrong_gradient_of_input)) return;
-  if (!is_training_right(findings)) return;
-  const std::set<TensorId> shared = inputs_of_several_ranks(pairs);
+  const bool is_right = is_training_right(findings);
+  const std::map<TensorId, std::vector<TensorId>> shared = inputs_of_several_ranks(pairs);
+  const std::set<TensorId> right = right_gradients_of_outputs(findings);
+  const auto is_sum_right = [&](const TensorId& made) { return right.contains(made.with_kind(Kind::kGradOutput)); };
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
-    if (!is_wrong_gradient_of_input(finding) || !shared.contains(finding.id.with_kind(Kind::kInput))) continue;
+    if (!is_wrong_gradient_of_input(finding)) continue;
+    const auto input = shared.find(finding.id.with_kind(Kind::kInput));
+    if (input == shared.end()) continue;
+    if (!is_right && std::none_of(input->second.begin(), input->second.end(), is_sum_right)) continue;
     if (count++ == 0) first = to_string(finding.id);
     finding.verdict = Verdict::kUntrusted;
     finding.reason = Reason::kNotCheckable;
@@ -67,7 +87,8 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   if (count == 0) return;
   notes.push_back(fmt::format(
       "{} of gradients of inputs, the first {}: the reference hands one tensor to several modules, whose gradients add "
-      "up in it, and here ranks have a copy each; what steps take and make is right, and these were not compared",
+      "up in it, and here ranks have a copy each; their sum, or what steps take and make, is right, and these were not "
+      "compared",
       count_of(count, "tensor"), first));
 }
 

@@ -13,7 +13,8 @@ namespace ttrace {
 
 // Makes untrusted the gradients of inputs that differ, where the reference gives the same bytes to another module in the
 // micro-batch, and in the candidate other ranks hold that module's: the gradient that was recorded is the tensor's, of
-// all modules that it was handed to, and the ranks' are of some. Only where training is right. Says so in `notes`.
+// all modules that it was handed to, and the ranks' are of some. Only where training is right, or their sum is: the
+// gradient of the output with these bytes. Says so in `notes`.
 void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                                 std::vector<std::string>& notes);
 

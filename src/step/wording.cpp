@@ -157,6 +157,9 @@ std::string describe_wrong_update(const LogicalTensor& tensor, std::span<const W
       instead = (is_slice ? which + (marks.count == 1 ? " is " : " are ") : "the update is ") + instead;
   }
   if (update.step->changed_after) {
+    if (total.wrong_and_zero == total.wrong) {
+      return fmt::format("{} what it was before the step, which was undone or never made, {}", which, holders);
+    }
     return fmt::format("{} changed after the step, or not what its gradient, options and state give, {}: {}", which,
                        holders, size);
   }

@@ -33,3 +33,17 @@ def test_a_cause_is_right_where_it_says_all_the_words(diagnosis, sentence, cause
     one = judged(wrong, Row(wrong.name, "0123456789", "same", "different", "grad_norm scalar", diagnosis, sentence))
     assert one.is_first and one.cause == cause
     assert f"{cause} of 1" in counts([one])
+
+
+def test_a_word_is_said_from_where_it_begins():
+    (wrong,) = (each for each in wrong_programs() if each.name == "outside/kept-router-own-samples")
+    assert wrong.is_named_by("each rank's own load")
+    assert not wrong.is_named_by("nothing known explains the error")
+
+
+def test_when_a_tensor_is_wrong_is_no_cause():
+    (wrong,) = (each for each in wrong_programs() if each.name == "outside/averages-target-copied-late")
+    assert wrong.is_named_by("w, buffer_after, iteration 1: it is the value of iteration 0.")
+    assert not wrong.is_named_by(
+        "w, buffer_after, iteration 1: it is wrong; the same in 2 more micro-batches or iterations."
+    )

@@ -129,6 +129,12 @@ EVIDENCE = [
         (*_VERDICT, "src/python", "tools/laboratory/programs"),
     ),
     Evidence(
+        "causes",
+        "tools/laboratory/causes/RESULTS.md",
+        "tools/causes",
+        (*_VERDICT, "src/diagnose", "src/step", "src/python", "tools/laboratory/causes"),
+    ),
+    Evidence(
         "versions",
         "tools/laboratory/versions/RESULTS.md",
         "tools/versions",
@@ -147,6 +153,7 @@ PUBLISHED = [
     *sorted({evidence.page for evidence in EVIDENCE}),
     "tools/laboratory/evaluations/figures",
     "tools/frameworks/rows.json",
+    "tools/laboratory/causes/rows.json",
     "tools/laboratory/programs/rows.json",
     "tools/laboratory/versions/rows.json",
 ]

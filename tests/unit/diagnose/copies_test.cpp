@@ -90,6 +90,38 @@ TEST_CASE("a rank that holds another rank's part, or its own of the iteration be
   CHECK_MESSAGE(of_nobody.diagnosis == Cause::kRegion, of_nobody.sentence);
 }
 
+TEST_CASE("a loss of which one rank's term has a factor, as its part of the gradient shows") {
+  const Values scores = square_tensor(1);
+  const auto times = [](Values values, double factor) {
+    for (double& value : values) value *= factor;
+    return values;
+  };
+  const auto loss = [](std::set<std::int32_t> ranks, double value) {
+    TensorSpec spec;
+    spec.id = {.microbatch = 0, .kind = Kind::kScalar, .name = "loss"};
+    spec.values = [value](std::int32_t, std::int64_t) { return value; };
+    spec.ranks = std::move(ranks);
+    return spec;
+  };
+  const TensorId gradient{.microbatch = 0, .kind = Kind::kGradOutput, .name = "head"};
+  const std::vector<TensorSpec> reference = {loss({}, 2.5), held_by({}, gradient, scores)};
+  const auto root_with = [&](double scale, double of_rank_1, double of_rank_0 = 2) {
+    return root_of_copies(
+        reference, "dp=2",
+        {loss({0}, of_rank_0), loss({1}, of_rank_1), held_by({0}, gradient, times(half_of(scores, 0), scale)),
+         held_by({1}, gradient, times(half_of(scores, 1), 1.01 * scale))},
+        "loss: {scalar: {dp: mean}}\nhead: {grad_output: {dp_dim: 0}}\n");
+  };
+  const RootCause plain = root_with(1, 3.03), scaled = root_with(8, 3.03), other = root_with(1, 3.3);
+  CHECK_MESSAGE(plain.diagnosis == Cause::kRankFactor, plain.sentence);
+  CHECK_MESSAGE(has(plain.sentence, "times a number: 1.01 on rank 1;"), plain.sentence);
+  CHECK_MESSAGE(scaled.diagnosis == Cause::kRankFactor, scaled.sentence);
+  CHECK_MESSAGE(has(scaled.sentence, "1.01 on rank 1, beside a loss scale of 8"), scaled.sentence);
+  const RootCause in_loss = root_with(8, 8 * 3.03, 8 * 2);
+  CHECK_MESSAGE(has(in_loss.sentence, "1.01 on rank 1, beside a loss scale of 8"), in_loss.sentence);
+  CHECK_MESSAGE(other.diagnosis == Cause::kRegion, other.sentence);
+}
+
 TEST_CASE("a gradient that is another parameter's") {
   const auto program = [](const Values& k) -> std::vector<TensorSpec> {
     return {held_by({}, {.kind = Kind::kMainGrad, .name = "k.weight"}, k),

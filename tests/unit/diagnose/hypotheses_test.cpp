@@ -66,6 +66,7 @@ std::vector<RootCause> all_roots(const std::vector<RankTensor>& reference, const
   REQUIRE(candidate_tensors.findings.empty());
   ToleranceFile tolerance;
   tolerance.overrides.push_back({"**", {}, allowed, "test", 0});
+  tolerance.overrides.push_back({"quiet.**", {}, 5, "zero but for rounding", 0});
   const Matching matching = match(reference_tensors, candidate_tensors);
   Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
   add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
@@ -272,12 +273,12 @@ TEST_CASE("main gradients that each rank clips by its own norm have one cause, a
     return std::sqrt(whole / (square_of(norm, 0, kNorm) + square_of(split, rank * kHalf, (rank + 1) * kHalf)));
   };
   const Elements early = rows_of(split, kColumns, 0, kRows / 2), late = rows_of(split, kColumns, kRows / 2, kRows);
-  const std::vector<RankTensor> reference = {{Kind::kParamGrad, "norm.weight", 0, {kNorm}, {norm}},
-                                             {Kind::kParamGrad, "fc.weight", 0, {kRows, kColumns}, {split}},
-                                             {Kind::kMainGrad, "norm.weight", kNoMicrobatch, {kNorm}, {norm}},
-                                             {Kind::kMainGrad, "fc.weight", kNoMicrobatch, {kRows, kColumns}, {split}}};
-  const auto roots_with = [&](double first, double second) {
-    const std::vector<RankTensor> candidate = {
+  std::vector<RankTensor> reference = {{Kind::kParamGrad, "norm.weight", 0, {kNorm}, {norm}},
+                                       {Kind::kParamGrad, "fc.weight", 0, {kRows, kColumns}, {split}},
+                                       {Kind::kMainGrad, "norm.weight", kNoMicrobatch, {kNorm}, {norm}},
+                                       {Kind::kMainGrad, "fc.weight", kNoMicrobatch, {kRows, kColumns}, {split}}};
+  const auto roots_with = [&](double first, double second, const std::vector<RankTensor>& more = {}) {
+    std::vector<RankTensor> candidate = {
         {Kind::kParamGrad, "norm.weight", 0, {kNorm}, {norm}},
         {Kind::kParamGrad, "fc.weight", 0, {kRows / 2, kColumns}, {early, late}},
         {Kind::kMainGrad, "norm.weight", kNoMicrobatch, {kNorm}, {times(norm, first), times(norm, second)}},
@@ -286,6 +287,7 @@ TEST_CASE("main gradients that each rank clips by its own norm have one cause, a
          kNoMicrobatch,
          {kRows / 2, kColumns},
          {times(early, first), times(late, second)}}};
+    candidate.insert(candidate.end(), more.begin(), more.end());
     return all_roots(reference, "tp=2", candidate, "fc.weight: {tp_dim: 0}\n", 1e-6);
   };
   const std::vector<RootCause> clipped = roots_with(own_factor(0), own_factor(1));
@@ -299,10 +301,34 @@ TEST_CASE("main gradients that each rank clips by its own norm have one cause, a
                own_factor(0), own_factor(1))),
       clipped[0].sentence);
   CHECK_MESSAGE(says(clipped[0], "clipped by each rank's own norm"), clipped[0].sentence);
+  // The reference's gradients may be recorded before they are clipped.
+  const std::vector<RootCause> smaller = roots_with(own_factor(0) / 2, own_factor(1) / 2);
+  CHECK_MESSAGE(says(smaller[0], "clipped by each rank's own norm"), smaller[0].sentence);
   const std::vector<RootCause> scaled = roots_with(1.1, 1.3);
   REQUIRE(scaled.size() == 1);
   CHECK_MESSAGE(says(scaled[0], "1.1 on rank 0, 1.3 on rank 1"), scaled[0].sentence);
   CHECK_FALSE(says(scaled[0], "clipped"));
+  const Elements rounding = times(random_elements(kNorm, 3), 1e-9);
+  const RankTensor quiet = {Kind::kParamGrad, "quiet.bias", 0, {kNorm}, {rounding}};
+  reference.push_back(quiet);
+  reference.push_back({Kind::kMainGrad, "quiet.bias", kNoMicrobatch, {kNorm}, {rounding}});
+  const auto beside_rounding = roots_with(
+      1.1, 1.3,
+      {quiet, {Kind::kMainGrad, "quiet.bias", kNoMicrobatch, {kNorm}, {times(rounding, 1.2), times(rounding, 1.4)}}});
+  REQUIRE(beside_rounding.size() == 1);
+  CHECK_MESSAGE(says(beside_rounding[0], "in all 3 parameters it is one number a rank"), beside_rounding[0].sentence);
+}
+
+TEST_CASE("a parameter that a step leaves as it was, by what was recorded before the step or after the one before") {
+  const Elements first = random_elements(32, 1), second = random_elements(32, 2), third = random_elements(32, 3);
+  const auto after = [](std::int32_t iteration, const Elements& values) -> RankTensor {
+    return {Kind::kParamAfter, "w", kNoMicrobatch, {4, 8}, {values}, iteration};
+  };
+  const std::vector<RankTensor> reference = {after(0, first), after(1, second)};
+  const RootCause root = first_root(reference, "tp=1", {after(0, first), after(1, first)});
+  CHECK(root.diagnosis == Cause::kNeverUpdated);
+  CHECK_MESSAGE(says(root, "the parameter is what it was before the step"), root.sentence);
+  CHECK(first_root(reference, "tp=1", {after(0, first), after(1, third)}).diagnosis != Cause::kNeverUpdated);
 }
 
 TEST_CASE("each rank's part read in another order of its memory") {

@@ -121,6 +121,27 @@ TEST_CASE("an output that no other placement explains stays wrong where a gradie
   CHECK(report.explanation.questions.empty());
 }
 
+TEST_CASE("a part that is another rank's, as its shape alone places it, is a question where all of training is right") {
+  const auto twice_the_first = [&](float gradient) {
+    return trace_of("tp=2", {{rows(kWhole, {0, 1}), gradient}, {rows(kWhole, {0, 1}), gradient}});
+  };
+  const Report report = explained(kOneProcess, twice_the_first(3));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "the part of rank 1 is that of rank 0"));
+  CHECK(explained(kOneProcess, twice_the_first(4)).verdict() == RunVerdict::kDifferent);
+  CHECK(explained(kOneProcess, twice_the_first(3), "fc: {output: {tp_dim: 0}}").verdict() == RunVerdict::kDifferent);
+}
+
+TEST_CASE("a tensor that some ranks alone have is said to be missing on the others") {
+  Trace two = trace_of("tp=2", {{kWhole}, {kWhole}});
+  std::erase_if(two.ranks[1].entries, [](const Entry& entry) { return entry.id == kWeightGradient; });
+  const Report report = explained(kOneProcess, two);
+  REQUIRE(!report.explanation.roots.empty());
+  CHECK_MESSAGE(has(report.explanation.roots[0].sentence, "fc.weight, main_grad: it is not there on rank 1"),
+                report.explanation.roots[0].sentence);
+}
+
 // The same, of a module without parameters.
 Trace without_parameters(Trace trace) {
   for (RankTrace& rank : trace.ranks) {

@@ -25,6 +25,7 @@ struct ScalarTensor {
   TensorId id;
   Shape shape;
   Values values;
+  std::string module_class = "";
 };
 
 Values drawn_scores(std::uint32_t seed) {
@@ -54,6 +55,7 @@ Trace trace_of_scalars(const std::vector<ScalarTensor>& tensors, const std::stri
     TensorSpec spec;
     spec.id = tensor.id;
     spec.shape = tensor.shape;
+    spec.module_class = tensor.module_class;
     spec.values = [values = tensor.values](std::int32_t, std::int64_t i) {
       return values[static_cast<std::size_t>(i)];
     };
@@ -79,15 +81,15 @@ TensorId of_head(Kind kind, std::int32_t microbatch = 0) {
   return {.microbatch = microbatch, .kind = kind, .name = "head"};
 }
 
-// Two micro-batches whose losses are these cross entropies; the second has more rows that count, by `more`.
-std::vector<ScalarTensor> program_of(const std::function<CrossEntropy(std::int32_t)>& entropy, double loss) {
+// Two micro-batches whose losses are these cross entropies and one more; that of the first `further` more.
+std::vector<ScalarTensor> program_of(const std::function<CrossEntropy(std::int32_t)>& entropy, double further = 0) {
   std::vector<ScalarTensor> tensors;
   for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
     const Values scores = drawn_scores(7 + static_cast<std::uint32_t>(microbatch));
     const Shape shape = {2, kScored / 2, kClasses};
     tensors.push_back({of_head(Kind::kOutput, microbatch), shape, scores});
-    tensors.push_back(
-        {{.microbatch = microbatch, .kind = Kind::kScalar, .name = "loss"}, {}, {microbatch == 0 ? loss : 2}});
+    const double loss = 1 + entropy(microbatch).value_of(scores) + (microbatch == 0 ? further : 0);
+    tensors.push_back({{.microbatch = microbatch, .kind = Kind::kScalar, .name = "loss"}, {}, {loss}});
     tensors.push_back({of_head(Kind::kGradOutput, microbatch), shape, entropy(microbatch).gradient_of(scores)});
   }
   return tensors;
@@ -104,13 +106,13 @@ CrossEntropy right_entropy(std::int32_t microbatch) {
 }
 
 // The cause of a loss whose gradient is that of the changed cross entropy, in micro-batch 0.
-RootCause root_where(const std::function<void(CrossEntropy&)>& change) {
+RootCause root_where(const std::function<void(CrossEntropy&)>& change, double further = 0) {
   const auto wrong = [&](std::int32_t microbatch) {
     CrossEntropy entropy = right_entropy(microbatch);
     if (microbatch == 0) change(entropy);
     return entropy;
   };
-  return root_between(program_of(right_entropy, 3), program_of(wrong, 3.1));
+  return root_between(program_of(right_entropy), program_of(wrong, further));
 }
 
 void check_cause(const RootCause& root, Cause cause, const std::string& words) {
@@ -158,6 +160,7 @@ TEST_CASE("a loss that is divided by another number of labels, as its gradient s
               "16 labels that count in its own micro-batch, times the 2 micro-batches");
   check_cause(divided_by(48), Cause::kOtherLoss, "all rows of all micro-batches, whether they count or not");
   check_cause(divided_by(1), Cause::kOtherLoss, "the loss is a sum over the labels");
+  check_cause(divided_by(60), Cause::kOtherLoss, "are 0.5 times the reference's: it is divided by 60");
 }
 
 TEST_CASE("a loss at another temperature, smoothed, or with a z-loss, as its gradient shows") {
@@ -187,16 +190,30 @@ TEST_CASE("a loss of other labels, or of other rows, as its gradient shows") {
               Cause::kOtherLoss, "its mask is displaced by 1");
 }
 
+TEST_CASE("a loss that is wrong by another amount than its gradient tells is not explained by that") {
+  const auto hotter = [](CrossEntropy& entropy) { entropy.temperature = 0.8; };
+  CHECK(root_where(hotter).diagnosis == Cause::kOtherLoss);
+  check_cause(root_where(hotter, 0.1), Cause::kRegion, "does not account for all that the loss is wrong by");
+  const auto multiple = [](double factor, double further) -> std::vector<ScalarTensor> {
+    Values gradient = drawn_scores(1);
+    for (double& value : gradient) value *= factor;
+    return {{{.microbatch = 0, .kind = Kind::kScalar, .name = "loss"}, {}, {3 * factor + further}},
+            {of_head(Kind::kGradOutput), {2, kScored / 2, kClasses}, gradient}};
+  };
+  check_cause(root_between(multiple(1, 0), multiple(1.01, 0)), Cause::kUniformFactor, "1.01 times the reference's");
+  check_cause(root_between(multiple(1, 0), multiple(1.01, 0.1)), Cause::kRegion, "does not account for all");
+}
+
 TEST_CASE("a gradient that is no other cross entropy is not called one") {
   const auto noisy = [](std::int32_t) { return right_entropy(0); };
-  std::vector<ScalarTensor> wrong = program_of(noisy, 3.1);
+  std::vector<ScalarTensor> wrong = program_of(noisy, 0.1);
   std::mt19937 random(5);
   std::normal_distribution<double> value(0, 1e-3);
   for (ScalarTensor& tensor : wrong) {
     if (tensor.id.kind != Kind::kGradOutput) continue;
     for (double& each : tensor.values) each += value(random);
   }
-  CHECK(root_between(program_of(noisy, 3), wrong).diagnosis != Cause::kOtherLoss);
+  CHECK(root_between(program_of(noisy), wrong).diagnosis != Cause::kOtherLoss);
 }
 
 TEST_CASE("a further loss that counts otherwise in a loss") {
@@ -214,26 +231,33 @@ TEST_CASE("norms of other gradients than all") {
   const auto gradient = [](const std::string& name, std::uint32_t seed) -> ScalarTensor {
     return {{.kind = Kind::kMainGrad, .name = name}, {2, kScored / 2, kClasses}, drawn_scores(seed)};
   };
-  const std::vector<ScalarTensor> gradients = {gradient("embedding.weight", 1), gradient("layers.0.fc.weight", 2),
-                                               gradient("layers.1.fc.weight", 3)};
+  std::vector<ScalarTensor> gradients = {gradient("embedding.weight", 1), gradient("layers.0.fc.weight", 2),
+                                         gradient("layers.1.fc.weight", 3), gradient("head.weight", 4)};
   std::vector<double> squares;
   for (const ScalarTensor& each : gradients) squares.push_back(dot_of(each.values, each.values));
-  const double all = squares[0] + squares[1] + squares[2];
-  const auto root_of_norm = [&](double norm) {
+  const double all = squares[0] + squares[1] + squares[2] + squares[3];
+  const auto root_of_norm = [&](double norm, const char* name = "grad_norm") {
     const auto program = [&](double value) {
       std::vector<ScalarTensor> tensors = gradients;
-      tensors.push_back({{.kind = Kind::kScalar, .name = "grad_norm"}, {}, {value}});
+      for (const char* table : {"embedding", "layers.1.fc"}) {
+        tensors.push_back({{.microbatch = 0, .kind = Kind::kOutput, .name = table}, {1}, {1}, "torch.nn.Embedding"});
+      }
+      tensors.push_back({{.kind = Kind::kScalar, .name = name}, {}, {value}});
       return tensors;
     };
     return root_between(program(std::sqrt(all)), program(norm));
   };
   check_cause(root_of_norm(std::sqrt(all - squares[0])), Cause::kOtherNorm,
               "the norm lacks the gradients of embedding");
-  check_cause(root_of_norm(std::sqrt(squares[1] + squares[2])), Cause::kOtherNorm,
-              "the norm lacks the gradients of embedding");
+  check_cause(root_of_norm(std::sqrt(squares[1] + squares[3])), Cause::kOtherNorm,
+              "the norm lacks the gradients of all modules of class Embedding (embedding, layers.1.fc)");
   check_cause(root_of_norm(std::sqrt(squares[2])), Cause::kOtherNorm, "the gradients of layers.1");
   check_cause(root_of_norm(all), Cause::kOtherNorm, "the root was not taken");
   CHECK_FALSE(root_of_norm(std::sqrt(all) * 1.03).diagnosis);
+  CHECK_FALSE(root_of_norm(all, "norm_of_something").diagnosis);
+  // A tied parameter has two names, and one gradient.
+  gradients.push_back({{.kind = Kind::kMainGrad, .name = "tied.weight"}, gradients[0].shape, gradients[0].values});
+  check_cause(root_of_norm(std::sqrt(all - squares[1])), Cause::kOtherNorm, "the norm lacks the gradients of layers.0");
   // 21.4 has more digits than bfloat16 has.
   const double norm = std::sqrt(all), step = std::ldexp(1, static_cast<int>(std::floor(std::log2(norm))) - 7);
   const double rounded = std::nearbyint(norm / step) * step;

@@ -1,6 +1,7 @@
 // A tensor that goes from stage to stage has the gradient of the later stages alone there.
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,26 +13,34 @@ using namespace ttrace::test;
 
 namespace {
 
-void add_input(Trace& trace, std::size_t rank, const std::string& name, float value) {
-  test::add_tensor(trace, rank, tensor_id(Kind::kInput, name, 0), {1}, {value});
+void add_handed(Trace& trace, std::size_t rank, Kind kind, const std::string& name, float value) {
+  test::add_tensor(trace, rank, tensor_id(kind, name, 0), {1}, {value});
   trace.ranks[rank].entries.back().checksum = static_cast<std::uint64_t>(value);
 }
 
-// Two layers that are given these numbers, on the ranks; gradients of the numbers, and of the layers' weights.
-Report checked_layers(std::vector<float> given, std::vector<float> gradients, const std::vector<float>& weights) {
+// Two layers that are given these numbers, on the ranks; gradients of the numbers, and of the layers' weights. What made
+// the first number, where that is recorded, has the gradient 7 in the reference.
+Report checked_layers(std::vector<float> given, std::vector<float> gradients, const std::vector<float>& weights,
+                      std::optional<float> of_made = {}) {
   const auto trace_of = [&](const char* mesh, std::vector<std::size_t> ranks, const std::vector<float>& of_inputs,
-                            const std::vector<float>& of_weights) {
+                            const std::vector<float>& of_weights, std::optional<float> of_output) {
     Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(ranks[1]) + 1);
+    if (of_output) {
+      add_handed(trace, 0, Kind::kOutput, "made", given[0]);
+      test::add_tensor(trace, 0, tensor_id(Kind::kGradOutput, "made", 0), {1}, {*of_output});
+    }
     for (std::size_t layer = 0; layer < 2; ++layer) {
       const std::string name = layer == 0 ? "a" : "b";
       const std::size_t rank = ranks[layer];
-      add_input(trace, rank, name, given[layer]);
+      add_handed(trace, rank, Kind::kInput, name, given[layer]);
       test::add_tensor(trace, rank, tensor_id(Kind::kGradInput, name, 0), {1}, {of_inputs[layer]});
       test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name + ".weight"), {1}, {of_weights[layer]});
     }
     return trace;
   };
-  return checked(trace_of("", {0, 0}, {7, 7}, {1, 2}), trace_of("pp=2", {0, 1}, gradients, weights), "");
+  const std::optional<float> in_reference = of_made ? std::optional(7.0F) : std::nullopt;
+  return checked(trace_of("", {0, 0}, {7, 7}, {1, 2}, in_reference),
+                 trace_of("pp=2", {0, 1}, gradients, weights, of_made), "");
 }
 
 }  // namespace
@@ -48,6 +57,12 @@ TEST_CASE("they are where the layers were given other numbers, and where a step 
   CHECK(findings_in(checked_layers({5, 6}, {7, 4}, {1, 2})) ==
         std::vector<std::string>{"b grad_input: exceeds-tolerance"});
   CHECK(findings_in(checked_layers({5, 5}, {7, 4}, {1, 3})).size() == 2);
+}
+
+TEST_CASE("they are not where a step takes something wrong, but the gradient of what made the tensor is right") {
+  CHECK(findings_in(checked_layers({5, 5}, {7, 4}, {1, 3}, 7)) ==
+        std::vector<std::string>{"b grad_input: not-checkable", "b.weight main_grad: exceeds-tolerance"});
+  CHECK(findings_in(checked_layers({5, 5}, {7, 4}, {1, 3}, 8)).size() == 3);
 }
 
 TEST_SUITE_END();

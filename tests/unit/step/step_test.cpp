@@ -375,6 +375,15 @@ TEST_CASE("the slice of the parameter that is not updated is named, with its ran
     };
     CHECK(first_wrong(run) == "norm.weight 0: step-differs: every element not updated, on rank 1 (tp=1)");
   }
+  SUBCASE("one copy that was set back, or never changed, where the program says that values were changed") {
+    run.becomes = [](const std::string& name, int rank, int, std::int64_t, float before, float after) {
+      return name == "norm.weight" && rank == 1 ? before : after;
+    };
+    run.says = [](OptimizerStep& step) { step.changed_after = true; };
+    CHECK(first_wrong(run) ==
+          "norm.weight 0: step-differs: every element what it was before the step, which was undone or never made, "
+          "on rank 1 (tp=1)");
+  }
   SUBCASE("masters that are rounded to bf16") {
     run.becomes = [](const std::string&, int, int, std::int64_t, float, float after) {
       const double value = after;

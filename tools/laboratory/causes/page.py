@@ -42,7 +42,10 @@ class Judged:
 
 
 def judged(wrong: Wrong, row: Row) -> Judged:
-    cause = RIGHT if wrong.is_named_by(row.sentence) else NONE if row.diagnosis in ("", _WHERE_ALONE) else WRONG
+    if row.diagnosis and wrong.is_named_by(row.sentence):
+        cause = RIGHT
+    else:
+        cause = NONE if row.diagnosis in ("", _WHERE_ALONE) else WRONG
     return Judged(row.name, row.correct, row.verdict, row.tensor, wrong.shows_in(row.tensor), cause)
 
 

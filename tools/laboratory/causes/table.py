@@ -1,5 +1,6 @@
 """The wrong programs, and the cause of each as a person would write it down: causes.txt."""
 
+import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,7 +11,13 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "causes.txt"
 COLLECTION = HERE / "collection"
 # How the programs of the collection are run: ranks, and the options of a check that only their author knows.
-_RUN_AS = {"trainer": (2, ""), "shards": (2, "--axes tp=2"), "experts": (4, "--axes ep=2,dp=2")}
+_RUN_AS = {
+    "trainer": (2, ""),
+    "shards": (2, "--axes tp=2"),
+    "experts": (4, f"--axes ep=2,dp=2 -a {COLLECTION / 'experts.yaml'}"),
+}
+# What a sentence says of when, whatever the cause is.
+_TIMES = re.compile(r"(, micro-batch \d+)?(, iteration \d+)?(?=: )|; the same in \d+ more micro-batch[^;.]*")
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,12 @@ class Wrong:
         return any(fnmatchcase(tensor, pattern) for pattern in patterns)
 
     def is_named_by(self, sentence: str) -> bool:
-        said = sentence.lower()
-        return all(any(word.strip().lower() in said for word in one.split("/")) for one in self.words.split(","))
+        said = _TIMES.sub("", sentence)
+
+        def is_said(word: str) -> bool:  # from where a word begins: `own`, and not `known`
+            return re.search(rf"(?<![a-z0-9.]){re.escape(word.strip())}", said, re.IGNORECASE) is not None
+
+        return all(any(map(is_said, one.split("/"))) for one in self.words.split(","))
 
 
 def wrong_programs(table: str | None = None) -> list[Wrong]:

@@ -46,12 +46,12 @@ class Mixture(nn.Module):
         super().__init__()
         experts = [nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)) for _ in range(EXPERTS)]
         mine = range(EXPERTS) if RANKS == 1 else [RANK % EXPERTS]
-        self.experts = nn.ModuleDict({str(i): experts[i] for i in mine})
+        self.experts = nn.ModuleList(experts[i] for i in mine)  # each rank numbers its own from 0
 
     def forward(self, x):
         if RANKS == 1:
-            return x + sum(expert(x) for expert in self.experts.values())
-        (expert,) = self.experts.values()
+            return x + sum(expert(x) for expert in self.experts)
+        (expert,) = self.experts
         return x + Together.apply(expert(Spread.apply(x)))
 
 
