@@ -277,4 +277,10 @@ std::string configured_otherwise(const TensorId& id, const ConfiguredOtherwise& 
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
+bool is_in_other_mode(const TensorId& id, const ConfiguredOtherwise& configured) {
+  const auto found = configured.find(module_of(id));
+  return found != configured.end() &&
+         std::ranges::any_of(found->second, [](const OtherAttribute& other) { return other.attribute == "training"; });
+}
+
 }  // namespace ttrace

@@ -31,4 +31,7 @@ std::vector<OtherAttribute> group_by_attribute(const ConfiguredOtherwise& config
 // not configured otherwise, and of tensors that no module computes.
 std::string configured_otherwise(const TensorId& id, const ConfiguredOtherwise& configured);
 
+// True where the module that computes the tensor trains on one side, and not on the other.
+bool is_in_other_mode(const TensorId& id, const ConfiguredOtherwise& configured);
+
 }  // namespace ttrace

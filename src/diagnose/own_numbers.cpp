@@ -151,7 +151,9 @@ std::string describe_own_numbers(const Finding& finding, const Evidence& evidenc
   if (tensor == nullptr || !may_be_drawn(finding)) return {};
   if (is_drawn(finding, *tensor, evidence)) return describe_drawn(finding.id, *tensor, evidence);
   const std::string_view module_class = tensor->module_class.get();
-  if (finding.id.kind == Kind::kOutput && evidence.candidate.slices && takes_batch_statistics(module_class)) {
+  const bool is_in_mode = evidence.configured == nullptr || !is_in_other_mode(finding.id, *evidence.configured);
+  if (finding.id.kind == Kind::kOutput && evidence.candidate.slices && takes_batch_statistics(module_class) &&
+      is_in_mode) {
     return fmt::format(
         "{} takes the statistics of each rank's own samples, and in the reference of the whole batch; to compare, use "
         "SyncBatchNorm, or its running statistics (eval()), or run each rank's samples as a micro-batch of the "

@@ -268,7 +268,7 @@ TEST_CASE("a scale that a step undoes may explain all, also where another error 
   CHECK(!possible_scale(one, undone_trace("tp=2", 2, 1, 1, 5)));  // there is none
 }
 
-TEST_CASE("a loss scale is of some micro-batches where gradients of others are right, and no loss is") {
+TEST_CASE("a loss scale is of some micro-batches where gradients of others are right") {
   const auto with_another = [](Trace trace, bool has_loss, float scale) {
     for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
       add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "fc", 1), {2}, {3 * scale, 7 * scale});
@@ -277,13 +277,16 @@ TEST_CASE("a loss scale is of some micro-batches where gradients of others are r
     return trace;
   };
   const Trace whole = scaled_trace("", 1, 1, 1, 1), scaled = scaled_trace("tp=2", 2, 2, 2, 2);
+  const Trace wrong = scaled_trace("tp=2", 2, 2, 2, 2, 3);  // a step is wrong as well
   const auto some = possible_scale(with_another(whole, false, 1), with_another(scaled, false, 1));
   const auto all = possible_scale(with_another(whole, false, 1), with_another(scaled, false, 2));
-  const auto not_of_a_loss = possible_scale(with_another(whole, true, 1), with_another(scaled, true, 1));
-  REQUIRE((some && all && not_of_a_loss));
+  const auto beside = possible_scale(with_another(whole, false, 1), with_another(wrong, false, 1));
+  const auto of_one_loss = possible_scale(with_another(whole, true, 1), with_another(wrong, true, 1));
+  REQUIRE((some && all && beside && of_one_loss));
   CHECK(some->microbatches == std::set<MicrobatchKey>{{0, 0}});
   CHECK(all->microbatches.empty());
-  CHECK(not_of_a_loss->microbatches.empty());
+  CHECK(beside->microbatches == std::set<MicrobatchKey>{{0, 0}});
+  CHECK(of_one_loss->microbatches.empty());  // among right ones it is an error
 }
 
 namespace {

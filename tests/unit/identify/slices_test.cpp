@@ -443,7 +443,11 @@ TEST_CASE("slices of one micro-batch beside others that ranks run whole are told
   // Where what is left makes up nothing of the reference's, or one rank has more of it, nothing tells.
   for (const auto& wrong : {process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {4}, {3, 4, 4}}}),
                             process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {5}, {3, 4}}})}) {
-    CHECK(align(wrong, {}, layout_of(align(one, {}, {}))).tensors.at(tensor_id(Kind::kOutput, "fc", 1)).pieces().at(0).rank == 1);
+    CHECK(align(wrong, {}, layout_of(align(one, {}, {})))
+              .tensors.at(tensor_id(Kind::kOutput, "fc", 1))
+              .pieces()
+              .at(0)
+              .rank == 1);
   }
 }
 
