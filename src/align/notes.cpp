@@ -92,10 +92,10 @@ std::string_view describe_samples(const Microbatches& microbatches) {
 // Notes losses of all micro-batches of a rank.
 void note_lone_losses(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (microbatches.lone_loss.empty()) return;
-  notes.push_back(fmt::format(
-      "along {} each rank has one loss, behind all of its micro-batches, as the reference has one: taken as "
-      "terms of that",
-      describe_axes(microbatches, table)));
+  notes.push_back(
+      fmt::format("along {} each rank has one loss, behind all of its micro-batches, as the reference has one: "
+                  "taken as terms of that",
+                  describe_axes(microbatches, table)));
 }
 
 // Notes which micro-batches the ranks run, where nobody said so.
@@ -105,8 +105,7 @@ void note_order(const Microbatches& microbatches, const RankTable& table, std::v
   if (!microbatches.sliced.empty()) {
     notes.push_back(
         fmt::format("the ranks along {} run some of the reference's micro-batches whole, and slices of others, as the "
-                    "bytes and shapes "
-                    "of their inputs tell",
+                    "bytes and shapes of their inputs tell",
                     axes));
     return;
   }

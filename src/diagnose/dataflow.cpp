@@ -71,6 +71,9 @@ class RootFinder {
     const Sources sources = sources_of(id);
     std::size_t root = sources.first_root;
     if (root == kNone && rewritten_ && observations_[i].passed_on) root = root_before(id);
+    for (const TensorId& input : observations_[i].shared) {
+      root = std::min(root, module_sources(input, Step::kBackward).first_root);
+    }
     if (root == kNone) root = nested_root(id);
     // The error was there before if nothing was seen of the sources, or if one of them shows at least half of it.
     const bool came_from_before =
@@ -248,7 +251,7 @@ class RootFinder {
   }
 
   void record(const Observation& observation, std::size_t root) {
-    const auto& [id, agrees, ratio, passed_on, of_step, is_open] = observation;
+    const auto& [id, agrees, ratio, passed_on, of_step, is_open, shared] = observation;
     if (is_open) return;
     switch (id.kind) {
       case Kind::kInput:

@@ -3,7 +3,8 @@
 //
 // A tensor was computed from:
 //   a module's output          its inputs, in the same pass of the same micro-batch, and the parameters inside it
-//   a module's grad_input      the gradients of its outputs, its inputs and parameters
+//   a module's grad_input      the gradients of its outputs, its inputs and parameters; where other modules are given
+//                              the same tensor, the gradients of their outputs, too: it is the sum
 //   a parameter's param_grad   the same, of all calls of the module; and what is wrong in modules inside it, between
 //                              which it may use the parameter
 //   main_grad                  the parameter's param_grads of all micro-batches
@@ -33,6 +34,7 @@ struct Observation {
   bool passed_on = false;  // an output or grad_input that is, in both runs, what its module was given
   bool of_step = false;    // an optimizer's step is wrong by itself, whatever the gradients are
   bool is_open = false;    // a question: it agrees as far as anybody knows, and is no source that is known to be right
+  std::vector<TensorId> shared = {};  // of a grad_input: inputs of other modules that are the same tensor
 };
 
 struct Root {

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "align/passed_on.h"
 #include "base/describe.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/configurations.h"
 #include "diagnose/dataflow.h"
@@ -218,6 +220,40 @@ void mark_passed_on(std::vector<Observation>& observations, const Evidence& evid
   }
 }
 
+// The tensor that a module is given: its micro-batch, shape and the checksum of its first part.
+using Given = std::tuple<MicrobatchKey, Shape, std::uint64_t>;
+
+std::optional<Given> given_as(const LogicalTensor* input) {
+  if (input == nullptr) return std::nullopt;
+  const std::vector<Piece> pieces = input->pieces();
+  if (pieces.empty() || pieces[0].entry == nullptr) return std::nullopt;
+  return Given{{input->id.iteration, input->id.microbatch}, input->shape, pieces[0].entry->checksum};
+}
+
+// Sets `shared` of wrong gradients of inputs: in both runs the modules are given the same bytes.
+void mark_shared(std::vector<Observation>& observations, const Evidence& evidence) {
+  const auto is_wrong_gradient = [](const Observation& observation) {
+    return !observation.agrees && observation.id.kind == Kind::kGradInput;
+  };
+  if (std::ranges::none_of(observations, is_wrong_gradient)) return;
+  std::map<Given, std::vector<TensorId>> given;
+  for (const auto& [id, tensor] : evidence.candidate.tensors) {
+    if (id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
+    if (const auto what = given_as(&tensor)) given[*what].push_back(id);
+  }
+  for (Observation& observation : observations) {
+    if (!is_wrong_gradient(observation)) continue;
+    const TensorId input = observation.id.with_kind(Kind::kInput);
+    const auto what = given_as(find_tensor(evidence.candidate, input));
+    const auto in_reference = given_as(find_tensor(evidence.reference, input));
+    if (!what || !in_reference) continue;
+    for (const TensorId& other : given[*what]) {
+      const bool is_same = other != input && given_as(find_tensor(evidence.reference, other)) == in_reference;
+      if (is_same) observation.shared.push_back(other);
+    }
+  }
+}
+
 // Returns a root of the tensor that the report's finding is about; its sentence is still empty.
 RootCause root_at(const Report& report, std::size_t finding) {
   const TensorId& id = report.findings[finding].id;
@@ -365,6 +401,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   std::vector<std::optional<std::size_t>> follows_from(report.findings.size());
   Observed observed = collect_observations(report);
   if (evidence.rewritten) mark_passed_on(observed.observations, evidence);
+  if (!evidence.rewritten) mark_shared(observed.observations, evidence);
   std::map<std::tuple<Kind, Pass, std::string>, std::size_t>
       first;  // kind, pass and name -> index in `report.explanation.roots`
   std::vector<bool> made_here;

@@ -6,6 +6,7 @@
 #include <array>
 #include <pugixml.hpp>
 
+#include "base/count_of.h"
 #include "report/json.h"
 #include "report/proof.h"
 #include "report/verdict_color.h"
@@ -91,6 +92,13 @@ void add_source(const CandidateReport& candidate, std::vector<DetailLine>& lines
   if (!source.empty()) lines.push_back({fmt::format("{}: {}", candidate.name, source)});
 }
 
+void add_questions(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
+  for (const Question& question : candidate.report.explanation.questions) {
+    lines.push_back({fmt::format("{}: question about {}: {}", candidate.name, count_of(question.tensors, "tensor"),
+                                 question.sentence)});
+  }
+}
+
 // Returns the candidate that the last line is about: the first that differs, else the first that could not be checked.
 // Null if all are the same.
 const CandidateReport* candidate_of_sentence(const RunReport& report) {
@@ -114,6 +122,7 @@ std::vector<DetailLine> detail_lines(const RunReport& report) {
       lines.push_back({fmt::format("{}: {}", candidate.name, outcome_sentence(candidate))});
     if (!candidate.problem.empty()) continue;
     add_source(candidate, lines);
+    add_questions(candidate, lines);
     lines.push_back({fmt::format("{}: all findings: {}", candidate.name, candidate.report.advice.all_findings), true});
   }
   for (const std::string& note : report.notes) lines.push_back({"note: " + note});

@@ -395,9 +395,8 @@ std::string note_of(const PossibleLossScale& loss_scale) {
   const auto& [iteration, microbatch] = *loss_scale.microbatches.begin();
   const std::size_t count = loss_scale.microbatches.size();
   return fmt::format(
-      "candidate: in {} micro-batch{}, the first iteration {}, micro-batch {}, its loss and gradients are {} until "
-      "ranks "
-      "reduce them, unlike in the others",
+      "candidate: in {} micro-batch{}, the first iteration {}, micro-batch {}, its loss and gradients are {} "
+      "until ranks reduce them, unlike in the others",
       count, count == 1 ? "" : "es", iteration, microbatch, of_reference);
 }
 

@@ -49,6 +49,24 @@ TEST_CASE("a module whose inputs agree and whose output does not is the root, an
   CHECK(roots[0].explained == std::vector<std::size_t>{3, 4, 5});
 }
 
+TEST_CASE("the gradient of a tensor that two modules are given follows from either's output") {
+  const auto story = [](bool is_actor_wrong, bool shares) {
+    Story told;
+    told.saw(Kind::kInput, "actor")
+        .saw(Kind::kOutput, "actor")
+        .saw(Kind::kInput, "critic")
+        .saw(Kind::kOutput, "critic");
+    told.saw(Kind::kScalar, "loss", !kWrong).saw(Kind::kGradOutput, "actor", !is_actor_wrong);
+    told.saw(Kind::kGradOutput, "critic").saw(Kind::kGradInput, "critic", kWrong);
+    if (shares)
+      told.observations.back().shared = {{.iteration = 0, .microbatch = 0, .kind = Kind::kInput, .name = "actor"}};
+    return told;
+  };
+  CHECK(story(true, true).roots().size() == 1);
+  CHECK(story(true, false).roots().size() == 2);
+  CHECK(story(false, true).roots() == std::vector<std::string>{"critic grad_input, iteration 0, micro-batch 0"});
+}
+
 TEST_CASE("an input that nothing wrong was before is a root, but was not made there") {
   const std::vector<Root> roots = find_roots(forward(3).observations);
   REQUIRE(roots.size() == 1);

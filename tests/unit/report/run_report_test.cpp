@@ -48,6 +48,12 @@ TEST_CASE("the last line says what is wrong first, and that others are wrong too
   CHECK(to_text(explained, {}).ends_with("\n\nb: the sum was never made.\n"));
 }
 
+TEST_CASE("what a candidate leaves open is asked where its answer is") {
+  CandidateReport asked = different("b");
+  asked.report.explanation.questions.push_back({0, 2, "mlp output: write a line"});
+  CHECK(holds(to_text(run({same("a"), asked}), {}), "b: question about 2 tensors: mlp output: write a line\n"));
+}
+
 TEST_CASE("names from traces stay text in Markdown") {
   const RunReport report = run({candidate("a", test::report_of({test::wrong("<b>|x`*_[y](z)")}, 1))});
   const std::string markdown = to_markdown(report);
