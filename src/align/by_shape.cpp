@@ -225,8 +225,7 @@ class ShapePlacer {
   };
 
   bool are_slices(const Group& group) const {
-    const Microbatches& microbatches = grouping_.microbatches;
-    return microbatches.are_slices() || microbatches.is_sliced(group.id.iteration, group.id.microbatch);
+    return grouping_.microbatches.is_sliced(group.id.iteration, group.id.microbatch);
   }
 
   bool is_microbatch_axis(int axis) const {

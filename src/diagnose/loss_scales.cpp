@@ -159,11 +159,10 @@ std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multipl
   for (const Finding& finding : report.findings) {
     if (finding.id.microbatch >= 0 && multiple_of(finding) == multiple) scaled.insert(microbatch_of(finding.id));
   }
-  bool are_others_right = false;
-  for (const Finding& finding : report.passed) {
-    if (!finding.difference || !finding.floating || finding.id.microbatch < 0) continue;
-    are_others_right = are_others_right || (is_gradient(finding) && !scaled.contains(microbatch_of(finding.id)));
-  }
+  const bool are_others_right = std::ranges::any_of(report.passed, [&](const Finding& finding) {
+    return finding.difference && finding.floating && finding.id.microbatch >= 0 && is_gradient(finding) &&
+           !scaled.contains(microbatch_of(finding.id));
+  });
   return are_others_right ? scaled : std::set<MicrobatchKey>();
 }
 
@@ -213,7 +212,7 @@ std::vector<std::size_t> find_scaled(const Report& report) {
   for (std::size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
     if (finding.verdict != Verdict::kFail || finding.id.microbatch < 0 || !finding.difference) continue;
-    Batch& batch = batches[{finding.id.iteration, finding.id.microbatch}];
+    Batch& batch = batches[microbatch_of(finding.id)];
     if (is_gradient(finding)) batch.gradients.push_back(i);
     if (is_number(finding)) batch.numbers.push_back(i);
     const bool is_of_number = finding.id.kind == Kind::kGradOutput && finding.difference->elements == 1;
@@ -221,7 +220,7 @@ std::vector<std::size_t> find_scaled(const Report& report) {
   }
   for (const Finding& finding : report.passed) {
     if (!finding.difference || !finding.floating || !is_gradient(finding)) continue;
-    const auto batch = batches.find({finding.id.iteration, finding.id.microbatch});
+    const auto batch = batches.find(microbatch_of(finding.id));
     if (batch != batches.end()) batch->second.some_are_right = true;
   }
   std::vector<std::size_t> scaled;

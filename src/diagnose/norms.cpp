@@ -108,16 +108,6 @@ std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
   return squares;
 }
 
-}  // namespace
-
-bool is_new_gradient(const LogicalTensor& gradient, SeenGradients& seen) {
-  const std::vector<Piece> pieces = gradient.pieces();
-  const bool is_recorded = !pieces.empty() && pieces[0].entry != nullptr;
-  return !is_recorded || seen.emplace(gradient.shape, pieces[0].entry->checksum).second;
-}
-
-namespace {
-
 struct NormPrediction {
   double value = 0;
   std::string what;
@@ -165,6 +155,12 @@ std::vector<NormPrediction> norms_of(const GradientSquares& squares, const Suspe
 }
 
 }  // namespace
+
+bool is_new_gradient(const LogicalTensor& gradient, SeenGradients& seen) {
+  const std::vector<Piece> pieces = gradient.pieces();
+  const bool is_recorded = !pieces.empty() && pieces[0].entry != nullptr;
+  return !is_recorded || seen.emplace(gradient.shape, pieces[0].entry->checksum).second;
+}
 
 std::optional<Diagnosis> other_norm(const Suspect& suspect) {
   const TensorId& id = suspect.candidate.id;

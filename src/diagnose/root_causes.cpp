@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "align/passed_on.h"
+#include "align/recorded_bits.h"
 #include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
@@ -220,14 +221,13 @@ void mark_passed_on(std::vector<Observation>& observations, const Evidence& evid
   }
 }
 
-// The tensor that a module is given: its micro-batch, shape and the checksum of its first part.
-using Given = std::tuple<MicrobatchKey, Shape, std::uint64_t>;
+// What a module is given: its micro-batch, and the checksums on each rank.
+using Given = std::pair<MicrobatchKey, RecordedBits>;
 
-std::optional<Given> given_as(const LogicalTensor* input) {
-  if (input == nullptr) return std::nullopt;
-  const std::vector<Piece> pieces = input->pieces();
-  if (pieces.empty() || pieces[0].entry == nullptr) return std::nullopt;
-  return Given{{input->id.iteration, input->id.microbatch}, input->shape, pieces[0].entry->checksum};
+std::optional<Given> given_as(const Alignment& alignment, const TensorId& input) {
+  const LogicalTensor* tensor = find_tensor(alignment, input);
+  if (tensor == nullptr) return std::nullopt;
+  return Given{{input.iteration, input.microbatch}, recorded_bits_of(*tensor)};
 }
 
 // Sets `shared` of wrong gradients of inputs: in both runs the modules are given the same bytes.
@@ -239,16 +239,16 @@ void mark_shared(std::vector<Observation>& observations, const Evidence& evidenc
   std::map<Given, std::vector<TensorId>> given;
   for (const auto& [id, tensor] : evidence.candidate.tensors) {
     if (id.kind != Kind::kInput || id.pass != Pass::kForward) continue;
-    if (const auto what = given_as(&tensor)) given[*what].push_back(id);
+    given[{{id.iteration, id.microbatch}, recorded_bits_of(tensor)}].push_back(id);
   }
   for (Observation& observation : observations) {
     if (!is_wrong_gradient(observation)) continue;
     const TensorId input = observation.id.with_kind(Kind::kInput);
-    const auto what = given_as(find_tensor(evidence.candidate, input));
-    const auto in_reference = given_as(find_tensor(evidence.reference, input));
+    const auto what = given_as(evidence.candidate, input);
+    const auto in_reference = given_as(evidence.reference, input);
     if (!what || !in_reference) continue;
     for (const TensorId& other : given[*what]) {
-      const bool is_same = other != input && given_as(find_tensor(evidence.reference, other)) == in_reference;
+      const bool is_same = other != input && given_as(evidence.reference, other) == in_reference;
       if (is_same) observation.shared.push_back(other);
     }
   }

@@ -118,8 +118,7 @@ void find_losses(Grouping& grouping, const RankTable& table, const ModelLayout& 
   for (Group& group : grouping.groups) {
     const bool is_output = group.id.kind == Kind::kOutput;
     if (!(is_output || group.id.kind == Kind::kInput) || group.id.microbatch < 0 || !holds_one_number(group)) continue;
-    const bool are_slices =
-        grouping.microbatches.are_slices() || grouping.microbatches.is_sliced(group.id.iteration, group.id.microbatch);
+    const bool are_slices = grouping.microbatches.is_sliced(group.id.iteration, group.id.microbatch);
     const bool of_slice = are_slices && is_output && is_final_output(group) && is_number_of_slice(group);
     const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);

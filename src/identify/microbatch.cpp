@@ -400,8 +400,8 @@ bool make_up(const std::vector<const ModelInputs*>& parts, const ModelInputs& wh
   return !whole.empty();
 }
 
-// Numbers the micro-batches without one (-1), if any, as the reference's that no coordinate ran whole, where each coordinate
-// has as many of them as these are, and they are slices of these; returns false elsewhere.
+// Numbers the micro-batches without one (-1), if any, as the reference's that no coordinate ran whole, where each
+// coordinate has as many of them as these are, and they are slices of these; returns false elsewhere.
 bool number_slices(const InputsByCoordinate& given,
                    const std::map<ModelInputs, std::vector<std::int32_t>>& of_reference, ToldNumbers& told) {
   std::map<std::int32_t, const ModelInputs*> left;
@@ -467,19 +467,12 @@ ToldNumbers numbers_told_by(const InputsByCoordinate& given,
 ToldNumbers numbers_as_in_first(const Microbatches& microbatches, std::int32_t iteration, const ToldNumbers& first,
                                 std::int64_t of_reference) {
   const std::vector<std::int64_t>& counts = microbatches.counts.at(iteration);
-  const auto is_as_first = [&](std::size_t i) { return std::ssize(first.numbers[i]) == counts[i]; };
-  const auto is_reference = [&](std::size_t i) { return counts[i] == of_reference; };
-  const std::size_t coordinates = counts.size();
-  const auto all = [&](const auto& holds) {
-    for (std::size_t i = 0; i < coordinates; ++i) {
-      if (!holds(i)) return false;
-    }
-    return true;
-  };
-  if (all(is_as_first)) return first;
-  if (first.sliced.empty() || !all(is_reference)) return {};
+  const auto is_count = [](std::int64_t count, const auto& numbers) { return count == std::ssize(numbers); };
+  if (std::ranges::equal(counts, first.numbers, is_count)) return first;
+  const auto is_references = [&](std::int64_t count) { return count == of_reference; };
+  if (first.sliced.empty() || !std::ranges::all_of(counts, is_references)) return {};
   ToldNumbers told;
-  told.numbers.resize(coordinates);
+  told.numbers.resize(counts.size());
   for (std::int32_t number = 0; number < of_reference; ++number) {
     for (auto& numbers : told.numbers) numbers.push_back(number);
     told.sliced.insert(number);
@@ -650,7 +643,7 @@ ToldOrder order_told_by(const Alignment& other, const Trace& trace, const Annota
 
 bool Microbatches::is_sliced(std::int32_t iteration, std::int32_t microbatch) const {
   const auto found = sliced.find(iteration);
-  return found != sliced.end() && found->second.contains(microbatch);
+  return are_slices() || (found != sliced.end() && found->second.contains(microbatch));
 }
 
 bool Microbatches::is_lone_loss(const TensorId& id) const {

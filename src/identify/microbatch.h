@@ -43,7 +43,8 @@ struct Microbatches {
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
   bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
-  bool is_sliced(std::int32_t iteration, std::int32_t microbatch) const;  // by the reference's number
+  // True where each coordinate runs a slice of it, of all micro-batches or of this one; by the reference's number.
+  bool is_sliced(std::int32_t iteration, std::int32_t microbatch) const;
   bool is_lone_loss(const TensorId& id) const;
   bool are_striped() const;  // samples are dealt out in turns in all micro-batches that tell
 };

@@ -139,6 +139,16 @@ def test_a_class_may_have_a_named_parameters_of_its_own(collect, script):
     assert collected.rank().names("param_after") == ["inner.weight"]
 
 
+def test_a_class_may_have_parameters_of_its_own(collect, script):
+    model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
+    method = "\n    def parameters(self):\n        return nn.ParameterList([self.inner.weight])\n"  # no iterator
+    step = "model(torch.ones(2, 3)).sum().backward()"
+    collected = collect(command=script(TRAIN.format(model=model + method, step=step)))
+    assert collected.code == 0, collected.process.stderr
+    assert "internal error" not in collected.process.stderr
+    assert collected.rank().names("param_after") == ["inner.weight"]
+
+
 def test_a_loss_module_counts_no_micro_batches_and_is_recorded_under_its_class(collect, script):
     model = INNER.format(arguments="x", body="return x * self.weight", call="return self.inner(x)")
     step = "[nn.MSELoss()(model(torch.ones(2, 3)), torch.zeros(2, 3)).backward() for _ in range(2)]"

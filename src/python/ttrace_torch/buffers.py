@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 import torch
 
-from .clock import Chunk, named_parameters, unwrapped
+from .clock import Chunk, unwrapped
 from .collector import Collector
 from .library import Kind
-from .names import name_of_class, plain_class
+from .names import name_of_class, plain_class, plain_name
 from .step_facts import differing, fingerprint
-from .tensors import is_capturing, is_dtensor, local_part
+from .tensors import has_parameters, is_capturing, is_dtensor, local_part, named_parameters
 
 Fingerprints = dict[str, "int | torch.Tensor | None"]  # by name
 
@@ -81,7 +81,7 @@ class Buffers:
         shapes, classes = _shapes(chunk.base), _subclasses(torch.nn.Module)
         modules = [each for each in gc.get_objects() if type(each) in classes]
         made = [each for each in modules if "_parameters" in each.__dict__]  # others are being made
-        without = [each for each in made if next(each.parameters(), None) is None]
+        without = [each for each in made if not has_parameters(each)]
         parts = {id(part) for each in without for part in each._modules.values()}
         keeping = {id(each) for each in without if id(each) not in parts and next(each.buffers(), None) is not None}
         for module in made:
@@ -116,7 +116,7 @@ class Buffers:
             own = [each for each in _state(model) if id(each[2]) not in of_chunks]
             if not own:
                 continue
-            title = plain_class(type(model)).__name__
+            title = plain_name(type(model))
             names[title] = names.get(title, 0) + 1
             title += str(names[title] - 1) if names[title] > 1 else ""
             for name, owner, tensor in own:

@@ -20,6 +20,7 @@ from .adapters import Adapter
 from .compiled import compiler_of
 from .library import NO_MICROBATCH, Kind, Pass, TensorId
 from .shares import Share
+from .tensors import named_parameters
 
 ROOT = "(model)"  # the name of the chunk's own module, whose path is empty
 
@@ -262,12 +263,6 @@ class Clock:
 
     def chunk_of(self, module: torch.nn.Module) -> Chunk | None:
         return next((chunk for chunk in self.chunks.values() if id(module) in chunk.names), None)
-
-
-def named_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Shared ones with each name. A class may have a method of its own in the place of PyTorch's, as TorchRL's losses
-    do, with other arguments and other names."""
-    return torch.nn.Module.named_parameters(module, remove_duplicate=False)
 
 
 def unwrapped(root: torch.nn.Module) -> torch.nn.Module:

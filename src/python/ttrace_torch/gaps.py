@@ -15,10 +15,10 @@ from .compiled import compiler_of
 from .frame import Frame
 from .library import Kind
 from .members import is_plainly_seen, unseen_in
-from .names import plain_class
+from .names import plain_name
 from .not_seen import ACTIVATIONS
 from .problems import listed
-from .tensors import INSIDE_TRANSFORM
+from .tensors import INSIDE_TRANSFORM, has_parameters
 
 
 class Gaps:
@@ -98,7 +98,7 @@ class Gaps:
         if not self._collector.is_recorded():
             return
         self._collector.warn(
-            f"not traceable: calls of '{plain_class(type(module)).__name__}' inside a transform of torch.func, such as "
+            f"not traceable: calls of '{plain_name(type(module))}' inside a transform of torch.func, such as "
             "vmap and grad"
         )
         self._hidden_calls.append(INSIDE_TRANSFORM)
@@ -122,15 +122,15 @@ class Gaps:
         if self._collector.is_recorded():
             what = "recorded, in an order that may differ from run to run" if begins else "not recorded"
             self._collector.warn(
-                f"{what}: calls of '{plain_class(type(module)).__name__}' in the thread "
+                f"{what}: calls of '{plain_name(type(module))}' in the thread "
                 f"'{threading.current_thread().name}', "
                 f"beside those in '{other}'; expected one thread that trains"
             )
 
     def without_grad(self, module: torch.nn.Module) -> None:
         """`module` is called by the program itself, in no-grad mode: evaluation, or a teacher."""
-        if self._collector.is_recorded() and next(module.parameters(), None) is not None:
-            self._without_grad[id(module)] = plain_class(type(module)).__name__
+        if self._collector.is_recorded() and has_parameters(module):
+            self._without_grad[id(module)] = plain_name(type(module))
 
     def _check(self) -> None:
         """At the end of an iteration."""

@@ -26,11 +26,11 @@ from .gradients import Gradients
 from .library import Kind, Pass, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .members import Member, inputs_of, outputs_of
-from .names import name_of_class, plain_class
+from .names import name_of_class, plain_class, plain_name
 from .perturb import Perturbation
 from .recursion import raise_limit, room_at
 from .rewrite import Rewriting
-from .tensors import in_transform
+from .tensors import has_parameters, in_transform
 
 
 class Modules:
@@ -239,14 +239,14 @@ class Modules:
         collector, clock = self._collector, self._collector.clock
         if self._in_registration or adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
             return None
-        is_wanted, has_parameters = collector.is_wanted(), next(module.parameters(), None) is not None
+        is_wanted, is_model = collector.is_wanted(), has_parameters(module)
         if not collector.threads.trains():
             microbatch = clock.microbatch_of_part(module) if is_wanted else None
             if microbatch is not None:  # a model may call parts of itself in threads of its own
                 return self._outermost_call_of_part(module, microbatch)
-            if not is_wanted or not self._begin_in_thread(module, has_parameters):
+            if not is_wanted or not self._begin_in_thread(module, is_model):
                 return None
-        elif is_wanted and has_parameters:
+        elif is_wanted and is_model:
             if collector.leave_worker_alone():
                 return None
             collector.threads.begin(is_known=True)
@@ -255,13 +255,13 @@ class Modules:
             return None
         if not is_wanted:
             if not collector.no_grad:
-                self._see_call_without_grad(module, has_parameters)
+                self._see_call_without_grad(module, is_model)
             return None
-        if has_parameters and self.without_grad is not None:
+        if is_model and self.without_grad is not None:
             self.without_grad.forget()
             self.without_grad = None
         recorded = collector.is_recorded()
-        if not has_parameters:
+        if not is_model:
             return self._outermost_call_without_parameters(module) if recorded else None
         microbatch = clock.microbatch_of_part(module)
         if microbatch is not None:
@@ -279,24 +279,24 @@ class Modules:
             self._hook_parameters(chunk)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, chunk.names, chunk)
 
-    def _see_call_without_grad(self, module: torch.nn.Module, has_parameters: bool) -> None:
+    def _see_call_without_grad(self, module: torch.nn.Module, is_model: bool) -> None:
         self.gaps.without_grad(module)
-        if has_parameters:
+        if is_model:
             for act in self._collector.on_call_without_grad:
                 act(module)
 
-    def _begin_in_thread(self, module: torch.nn.Module, has_parameters: bool) -> bool:
+    def _begin_in_thread(self, module: torch.nn.Module, is_model: bool) -> bool:
         """Whether the call of `module` in a thread that has not trained so far is to be recorded."""
         threads, before = self._collector.threads, self._collector.threads.name
         is_known = id(module) in self._collector.clock.chunks
-        begins = has_parameters and threads.begin(is_known)
+        begins = is_model and threads.begin(is_known)
         if not begins or not is_known:
             self.gaps.in_several_threads(module, before, begins)
         return begins
 
     def _outermost_call_without_parameters(self, module: torch.nn.Module) -> Frame:
         """Such as a loss, which is no chunk of the model and goes by the name of its class."""
-        name = plain_class(type(module)).__name__
+        name = plain_name(type(module))
         names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
         microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True, name=name)
         chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
@@ -381,7 +381,7 @@ class Modules:
         if key in frame.names:
             path = frame.names[key]
         else:  # called in a module, but not registered in it
-            path = ".".join(filter(None, [parent.path if parent else None, plain_class(type(module)).__name__]))
+            path = ".".join(filter(None, [parent.path if parent else None, plain_name(type(module))]))
         if path is None:
             return
         frame.path, frame.call_suffix = path, frame.call_counts.next_suffix(path)

@@ -32,6 +32,11 @@ def plain_class(module_class: type) -> type:
     return classes[names.index("FSDPModule") + 1] if "FSDPModule" in names else classes[0]
 
 
+def plain_name(module_class: type) -> str:
+    """By which a trace and messages call a module that is in no other one."""
+    return plain_class(module_class).__name__
+
+
 @functools.lru_cache(maxsize=1 << 10)
 def name_of_class(module_class: type) -> str:
     return f"{module_class.__module__}.{module_class.__qualname__}"

@@ -21,7 +21,17 @@ from .placements import Placements
 from .problems import CollectError
 from .processes import this_process
 from .surroundings import surroundings
-from .tensors import NotTraceable, dtype_name, dtype_of, is_dtensor, local_part, traceable, view_as_it_is, view_of
+from .tensors import (
+    NotTraceable,
+    dtype_name,
+    dtype_of,
+    is_dtensor,
+    local_part,
+    named_parameters,
+    traceable,
+    view_as_it_is,
+    view_of,
+)
 from .transfers import Transfers
 
 if TYPE_CHECKING:  # at run time its presence means that the program uses it: adapters/device_mesh.py
@@ -87,7 +97,7 @@ class RankFile:
             self._parallelism |= adapters.words(model, self.position)
         if self.compute_dtype is not None:
             return
-        self._device = next(model.parameters()).device.type
+        self._device = next(named_parameters(model))[1].device.type
         self._surroundings = surroundings(self._device, _autocast_dtype(self._device))
         self.compute_dtype = _compute_dtype(model, self._device)
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
@@ -243,7 +253,7 @@ def _compute_dtype(model: torch.nn.Module, device: str) -> torch.dtype:
     if dtype is not None:
         return dtype
     elements: dict[torch.dtype, int] = {}
-    for parameter in model.parameters():
+    for parameter in dict.fromkeys(parameter for _, parameter in named_parameters(model)):  # shared ones count once
         if parameter.dtype.is_floating_point and not torch.nn.parameter.is_lazy(parameter):
             elements[parameter.dtype] = elements.get(parameter.dtype, 0) + parameter.numel()
     return max(elements, key=elements.get, default=torch.get_default_dtype())

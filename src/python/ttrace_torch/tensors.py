@@ -1,5 +1,7 @@
 """What a tensor is, and its bytes in host memory for libttrace to read."""
 
+from collections.abc import Iterator
+
 import torch
 
 from .library import MAX_DIMS, Dtype, TensorView
@@ -152,3 +154,13 @@ def view_of(host: torch.Tensor) -> TensorView:
     """Of a traceable tensor in host memory, which must outlive the view."""
     strides = None if host.is_contiguous() else host.stride()
     return TensorView(host.data_ptr(), dtype_of(host), host.shape, strides)
+
+
+def named_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Shared ones with each name. A class may have a method of its own in the place of PyTorch's, as TorchRL's losses
+    do, with other arguments and other names, and so of `parameters`, which is not called either."""
+    return torch.nn.Module.named_parameters(module, remove_duplicate=False)
+
+
+def has_parameters(module: torch.nn.Module) -> bool:
+    return next(named_parameters(module), None) is not None

@@ -29,7 +29,7 @@ from .clock import Clock
 from .collector import Collector
 from .problems import listed
 from .step_facts import class_name
-from .tensors import local_part
+from .tensors import local_part, named_parameters
 
 _MOST_STEPS = 10  # of a discriminator for one of its generator's, programs take 1 to 5
 
@@ -138,7 +138,7 @@ class Turns:
         stepped = {key for each in turns if each.in_backward for key in _parameters(each.optimizer())}
         models: set[int] = set()
         for chunk in self._collector.clock.chunks.values() if stepped else ():
-            of_model = {id(parameter) for parameter in chunk.base.parameters()}
+            of_model = {id(parameter) for _, parameter in named_parameters(chunk.base)}
             models |= of_model if of_model & stepped else set()
         return models
 

@@ -21,6 +21,7 @@ from .config import Choice, Config
 from .coordinates import rank_and_world_size
 from .gradients import Gradients
 from .modules import Modules
+from .tensors import has_parameters
 
 DIRECTORY = "no-grad"  # inside the trace's: kWithoutGradName in src/workflow/collected.cpp
 _MOST_CALLS = 32  # of models, by the program itself
@@ -49,7 +50,7 @@ class WithoutGrad:
 
     def _begin(self, module: torch.nn.Module) -> bool:
         """Before a call by the program itself: whether it is recorded."""
-        if next(module.parameters(), None) is not None:
+        if has_parameters(module):
             if self._calls == 0:
                 os.makedirs(self._config.directory, exist_ok=True)
             self._calls += 1
