@@ -25,16 +25,16 @@ namespace {
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP};
 
-std::array<std::atomic<pid_t>, kMostSideBySide> command_pids = {};  // of the commands that run; 0: none
+// What kill(2) takes for each command that runs: its pid, or the negative one of the group it leads; 0: none.
+std::array<std::atomic<pid_t>, kMostSideBySide> targets = {};
 std::atomic<int> signal_seen{0};
 
 void forward_signal(int signal, siginfo_t* info, void*) {
   const int saved = errno;
   signal_seen = signal;
-  for (const auto& command_pid : command_pids) {
-    const pid_t pid = command_pid;
-    // The kernel sends the signal of a terminal's key to the whole foreground group: the command has it already.
-    if (pid > 0 && info->si_code <= 0) kill(pid, signal);
+  for (const pid_t target : targets) {
+    // The kernel sends the signal of a terminal's key to the whole foreground group: a command in it has it already.
+    if (target < 0 || (target > 0 && info->si_code <= 0)) kill(target, signal);
   }
   errno = saved;
 }
@@ -59,7 +59,7 @@ class SignalForwarding {
   }
   ~SignalForwarding() {
     for (std::size_t i = 0; i < kForwarded.size(); ++i) sigaction(kForwarded[i], &before_[i], nullptr);
-    for (auto& pid : command_pids) pid = 0;
+    for (auto& target : targets) target = 0;
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
   SignalForwarding(const SignalForwarding&) = delete;
@@ -67,12 +67,12 @@ class SignalForwarding {
 
   // Lets signals wait, until the next call of `add`.
   void block() { sigprocmask(SIG_BLOCK, &forwarded_, nullptr); }
-  // Forwards signals to this command, too, first those that have waited. `pid` is 0 where it could not be started.
-  void add(pid_t pid) {
-    *std::find(command_pids.begin(), command_pids.end(), 0) = pid;
+  // Forwards signals to this command, too, first those that have waited. `target` is 0 where it could not be started.
+  void add(pid_t target) {
+    *std::find(targets.begin(), targets.end(), 0) = target;
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
-  void remove(pid_t pid) { *std::find(command_pids.begin(), command_pids.end(), pid) = 0; }
+  void remove(pid_t target) { *std::find(targets.begin(), targets.end(), target) = 0; }
   const sigset_t& mask_before() const { return mask_before_; }
 
  private:
@@ -100,14 +100,29 @@ std::vector<std::string> environment_with(const std::vector<std::string>& added)
   return all;
 }
 
-// Returns 0 or errno. Where `log` is not empty, the command's stdout and stderr go there.
-int spawn(std::vector<std::string> command, const Launch& launch, const sigset_t& mask, const std::string& log,
-          pid_t& pid) {
+// Whether the command leads a group of processes, so that a signal reaches what a shell or a launcher has started, too.
+// One that may talk to a terminal stays in this process's group: in another it would be stopped when it reads.
+bool leads_group(const Launch& launch, const std::string& log) {
+  return !log.empty() || launch.timeout.count() > 0 || isatty(STDIN_FILENO) == 0;
+}
+
+struct Spawned {
+  pid_t pid = 0;
+  pid_t target = 0;  // for kill(2)
+  int error = 0;     // of errno; then there is no process
+};
+
+// Where `log` is not empty, the command's stdout and stderr go there.
+Spawned spawn(std::vector<std::string> command, const Launch& launch, const sigset_t& mask,
+              const std::string& log = "") {
+  const bool in_group = leads_group(launch, log);
   std::vector<std::string> variables = environment_with(launch.environment);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &mask);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes,
+                           in_group ? POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP : POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   if (launch.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
@@ -117,11 +132,13 @@ int spawn(std::vector<std::string> command, const Launch& launch, const sigset_t
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
   }
+  pid_t pid = 0;
   const int error =
       posix_spawnp(&pid, command[0].c_str(), &files, &attributes, pointers(command).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
-  return error;
+  if (error != 0) return {0, 0, error};
+  return {pid, in_group ? -pid : pid, 0};
 }
 
 // Waits for the child, or with -1 for any, and returns its id; 0 or less where there was none, or a signal came.
@@ -152,20 +169,20 @@ CommandResult too_late(std::chrono::seconds limit) {
 // Stops a command that takes too long: politely first, so that a launcher can stop what it has started.
 class TimeLimit {
  public:
-  TimeLimit(pid_t pid, std::chrono::seconds limit) : pid_(pid), limit_(limit) {}
+  TimeLimit(pid_t target, std::chrono::seconds limit) : target_(target), limit_(limit) {}
 
   void enforce() {
     if (limit_.count() == 0) return;
     constexpr std::chrono::seconds kGrace{10};
     const auto elapsed = std::chrono::steady_clock::now() - start_;
-    if (elapsed >= limit_ && !exceeded_) kill(pid_, SIGTERM);
-    if (elapsed >= limit_ + kGrace) kill(pid_, SIGKILL);
+    if (elapsed >= limit_ && !exceeded_) kill(target_, SIGTERM);
+    if (elapsed >= limit_ + kGrace) kill(target_, SIGKILL);
     exceeded_ = elapsed >= limit_;
   }
   bool exceeded() const { return exceeded_; }
 
  private:
-  pid_t pid_;
+  pid_t target_;
   std::chrono::seconds limit_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool exceeded_ = false;
@@ -177,11 +194,10 @@ int interrupted_by() { return signal_seen; }
 
 CommandResult run_command(const std::vector<std::string>& command, const Launch& launch) {
   SignalForwarding signals;
-  pid_t pid = 0;
-  if (const int error = spawn(command, launch, signals.mask_before(), "", pid); error != 0)
-    return could_not_start(error);
-  signals.add(pid);
-  TimeLimit limit(pid, launch.timeout);
+  const auto [pid, target, error] = spawn(command, launch, signals.mask_before());
+  if (error != 0) return could_not_start(error);
+  signals.add(target);
+  TimeLimit limit(target, launch.timeout);
   std::function<void()> on_second = launch.on_second;
   if (launch.timeout.count() > 0) {
     on_second = [&] {
@@ -201,12 +217,11 @@ CommandResult run_beside(const LoggedCommand& command) {
   sigemptyset(&no_signals);
   Launch launch;
   launch.environment = command.environment;
-  pid_t pid = 0;
-  if (const int error = spawn(command.command, launch, no_signals, command.log, pid); error != 0)
-    return could_not_start(error);
-  TimeLimit limit(pid, command.timeout);
+  const Spawned spawned = spawn(command.command, launch, no_signals, command.log);
+  if (spawned.error != 0) return could_not_start(spawned.error);
+  TimeLimit limit(spawned.target, command.timeout);
   int status = 0;
-  while (wait_for(pid, [&] { limit.enforce(); }, status) != pid) {
+  while (wait_for(spawned.pid, [&] { limit.enforce(); }, status) != spawned.pid) {
   }
   return limit.exceeded() ? too_late(command.timeout) : result_of(status);
 }
@@ -214,6 +229,7 @@ CommandResult run_beside(const LoggedCommand& command) {
 void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jobs, const SideBySideEvents& events) {
   struct Running {
     std::size_t index;  // among `commands`
+    pid_t target;       // for kill(2)
     TimeLimit limit;
   };
   SignalForwarding signals;
@@ -222,7 +238,7 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
   const auto command_ended = [&](std::size_t index, const CommandResult& result) {
     if (stopped || events.on_end(index, result)) return;
     stopped = true;
-    for (const auto& [pid, _] : running) kill(pid, SIGTERM);
+    for (const auto& [_, command] : running) kill(command.target, SIGTERM);
   };
   const auto on_second = [&] {
     for (auto& [_, command] : running) command.limit.enforce();
@@ -232,13 +248,12 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
     if (!stopped && next < commands.size() && running.size() < jobs) {
       const LoggedCommand& command = commands[next];
       signals.block();
-      pid_t pid = 0;
       Launch launch;
       launch.environment = command.environment;
-      const int error = spawn(command.command, launch, signals.mask_before(), command.log, pid);
-      signals.add(pid);
+      const auto [pid, target, error] = spawn(command.command, launch, signals.mask_before(), command.log);
+      signals.add(target);
       if (error == 0) {
-        running.emplace(pid, Running{next, TimeLimit(pid, command.timeout)});
+        running.emplace(pid, Running{next, target, TimeLimit(target, command.timeout)});
         events.on_start(next);
       } else {
         command_ended(next, could_not_start(error));
@@ -249,8 +264,8 @@ void run_side_by_side(const std::vector<LoggedCommand>& commands, std::size_t jo
     int status = 0;
     const auto found = running.find(wait_for(-1, on_second, status));
     if (found == running.end()) continue;
-    const auto [index, limit] = found->second;
-    signals.remove(found->first);
+    const auto [index, target, limit] = found->second;
+    signals.remove(target);
     running.erase(found);
     command_ended(index, limit.exceeded() ? too_late(commands[index].timeout) : result_of(status));
   }

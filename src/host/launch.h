@@ -31,7 +31,8 @@ struct Launch {
 };
 
 // Runs the command with this process's stdin, stdout and stderr. SIGINT, SIGTERM and SIGHUP that are sent to this
-// process alone are forwarded; the terminal sends its own to both.
+// process alone are forwarded; the terminal sends its own to both. Where stdin is no terminal, or there is a time limit,
+// a signal goes to all that the command has started, too: a shell that is killed leaves its training running.
 CommandResult run_command(const std::vector<std::string>& command, const Launch& launch);
 
 // Returns the last signal that came for this process while it ran a command, or 0.

@@ -711,6 +711,47 @@ def test_side_by_side_what_fails_or_hangs_does_not_stop_the_others(project):
     assert sorted(project.calls()) == ["--fail 3", "--ranks 1", "--ranks 2"]
 
 
+# As `cd src && torchrun ...`: a shell that waits for what it has started.
+def left_running(file):
+    return f"sh -c 'echo $$ > {file}; exec sleep 1000' && true"
+
+
+def ends(pid):
+    for _ in range(500):
+        state = pathlib.Path(f"/proc/{pid}/stat")
+        if not state.exists() or ") Z " in state.read_text():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_signal_ends_what_a_shell_has_started(project, tmp_path, jobs):
+    pid = tmp_path / "pid"
+    project.write("ttrace.yaml", RUN.replace(f"{TRAIN} --ranks {{tp}}", left_running(pid)))
+    process = subprocess.Popen(
+        [PROGRAM, "run", "-j", jobs],
+        cwd=project.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not (pid.exists() and pid.read_text()):
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(timeout=30) == 2
+    assert ends(int(pid.read_text()))
+
+
+def test_a_time_limit_ends_what_a_shell_has_started(project, tmp_path):
+    pid = tmp_path / "pid"
+    hangs = f"""candidates:
+  - {{name: hangs, command: "{left_running(pid)}", inputs: [model.txt], timeout: 1s}}"""
+    project.write("ttrace.yaml", RUN.replace("candidates:", hangs))
+    assert "did not end within 1 s" in project.run("--only", "hangs", code=2)
+    assert ends(int(pid.read_text()))
+
+
 def test_side_by_side_what_had_ended_before_a_signal_is_kept(project, tmp_path):
     gate = tmp_path / "gate"
     gate.touch()
