@@ -36,6 +36,18 @@ std::shared_ptr<const RandomDraws> RandomDraws::with_names(
   return draws;
 }
 
+std::shared_ptr<const RandomDraws> RandomDraws::with_chunks(
+    const std::function<std::int32_t(std::int32_t)>& new_number) const {
+  auto draws = std::make_shared<RandomDraws>(std::map<TensorId, std::uint64_t>(), false);
+  for (const auto& [recorded, state] : states_) {
+    TensorId id = recorded;
+    id.chunk = new_number(recorded.chunk);
+    draws->states_.emplace(std::move(id), state);
+  }
+  draws->modules_ = modules_;
+  return draws;
+}
+
 bool RandomDraws::holds(const TensorId& recorded) const {
   return states_.contains(call_of(recorded)) ||
          modules_.contains({recorded.kind, std::string(TensorName(recorded.name.get()).path)});

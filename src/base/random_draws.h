@@ -36,6 +36,9 @@ class RandomDraws {
   std::shared_ptr<const RandomDraws> with_names(
       const std::function<std::string(std::int32_t, const std::string&)>& new_name) const;
 
+  // The same where the model chunks have other numbers.
+  std::shared_ptr<const RandomDraws> with_chunks(const std::function<std::int32_t(std::int32_t)>& new_number) const;
+
   // Of a tensor as the rank recorded it: true where it came after a draw.
   bool holds(const TensorId& recorded) const;
   // The state before that; nothing where it is not known.

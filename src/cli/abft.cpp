@@ -20,6 +20,7 @@
 #include "identify/program.h"
 #include "identify/resolved_annotations.h"
 #include "judge/match.h"
+#include "load/further.h"
 #include "load/mapped_file.h"
 #include "load/trace_reader.h"
 #include "selfcheck/selfcheck.h"
@@ -106,7 +107,7 @@ int run(const AbftOptions& options, Team& team) {
   ReportFiles files = report_files(options.report, report, page);
   SelfCheckOptions how = thresholds_of(options);
   Trace trace = read_trace(options.trace, team, options.threads);
-  require_elements(trace, "`ttrace abft`");
+  keep_elements(trace, "`ttrace abft`");
   how.fp32_products = abft::fp32_products_of(trace.provenance.device, matmul_precision_of(trace.provenance.text));
   const Annotations annotations = load_annotations(options.annotations, trace);
   AlignedTrace aligned = align_trace(std::move(trace), annotations, {}, options.threads);

@@ -14,6 +14,7 @@
 #include "files/regular_file.h"
 #include "host/write_file.h"
 #include "identify/program.h"
+#include "load/further.h"
 #include "workflow/annotations.h"
 #include "workflow/reference.h"
 #include "workflow/report_files.h"
@@ -85,7 +86,7 @@ int run(const AnnotateOptions& options) {
   std::vector<const Trace*> candidates;
   for (const std::string& path : options.traces) {
     traces.push_back(read_run(path, {options.python}));
-    require_elements(traces.back(), "`ttrace annotate`");
+    keep_elements(traces.back(), "`ttrace annotate`");
     // Axes are said, of several traces, of those that do not say their own.
     settle_axes(traces.back(), given, options.traces.size() == 1 ? AxesOf::kThisTrace : AxesOf::kAnother);
   }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "host/shell_words.h"
+#include "load/further.h"
 #include "load/mapped_file.h"
 #include "load/trace_reader.h"
 #include "page/html.h"
@@ -72,8 +73,8 @@ void require_same_start(std::span<const RecordedPair> pairs, const SdcOptions& o
 }
 
 void require_repeatable(const Trace& healthy, const SdcOptions& options) {
-  const Trace rerun = read_trace(options.rerun, options.threads);
-  require_elements(rerun, "`ttrace sdc`");
+  Trace rerun = read_trace(options.rerun, options.threads);
+  keep_elements(rerun, "`ttrace sdc`");
   require_same_software(healthy, rerun);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, rerun, options.threads);
   const SdcReport report = summarize_corruption(pairs);
@@ -129,9 +130,9 @@ void note_what_is_left_open(const Trace& healthy, const Trace& suspect, SdcRepor
 int run(const SdcOptions& options) {
   SdcReport report;
   ReportFiles files = report_files(options, report);
-  const Trace healthy = read_trace(options.healthy, options.threads);
-  const Trace suspect = read_trace(options.suspect, options.threads);
-  for (const Trace* trace : {&healthy, &suspect}) require_elements(*trace, "`ttrace sdc`");
+  Trace healthy = read_trace(options.healthy, options.threads);
+  Trace suspect = read_trace(options.suspect, options.threads);
+  for (Trace* trace : {&healthy, &suspect}) keep_elements(*trace, "`ttrace sdc`");
   require_same_software(healthy, suspect);
   if (!options.rerun.empty()) require_repeatable(healthy, options);
   const std::vector<RecordedPair> pairs = pair_recorded(healthy, suspect, options.threads);

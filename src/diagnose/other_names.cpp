@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/lookup.h"
+#include "base/renumbered.h"
 #include "base/tensor_name.h"
-#include "identify/no_module.h"
 #include "merge/values.h"
 
 namespace ttrace {

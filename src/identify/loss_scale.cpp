@@ -67,10 +67,14 @@ bool holds_one_number(const Group& group) {
   });
 }
 
+bool is_reference_number(const Group& group) {
+  return group.reference != nullptr && element_count(*group.reference) == 1;
+}
+
 // True where each rank has a number of its own, and the reference one: a criterion's value, or an auxiliary loss, of the
 // rank's own samples, whatever becomes of it before backward() is called.
 bool is_number_of_slice(const Group& group) {
-  if (group.reference == nullptr || element_count(*group.reference) != 1) return false;
+  if (!is_reference_number(group)) return false;
   const Entry& first = *group.shards[0].entry;
   return std::any_of(group.shards.begin(), group.shards.end(),
                      [&](const Shard& shard) { return !same_number(*shard.entry, first); });
@@ -83,7 +87,7 @@ double value_at(const std::byte* data, Dtype dtype) {
 }
 
 // True where the numbers of the slices add up to the reference's, to what its dtype can hold, and are not all zero: a
-// criterion that sums over samples.
+// criterion that sums over samples, or what is multiplied by how many there are, which is the same on each rank.
 bool adds_up(const Group& group, const RankTable& table, const Microbatches& microbatches, const Alignment& reference) {
   const LogicalTensor* whole = find_tensor(reference, group.id);
   const std::vector<Piece> pieces = whole == nullptr ? std::vector<Piece>() : whole->pieces();
@@ -122,8 +126,7 @@ void find_losses(Grouping& grouping, const RankTable& table, const ModelLayout& 
     const bool of_slice = are_slices && is_output && is_final_output(group) && is_number_of_slice(group);
     const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
-    const bool is_of_slices = are_slices && (of_slice || is_number_of_slice(group));
-    if (!is_loss && is_of_slices && layout.reference != nullptr &&
+    if (!is_loss && are_slices && is_reference_number(group) && layout.reference != nullptr &&
         adds_up(group, table, grouping.microbatches, *layout.reference)) {
       group.loss = LossRole::kTermOfSum;
       sums.insert(group.id);

@@ -34,7 +34,8 @@ bool is_in_divided_layer(const Pipeline& pipeline, const std::string& name) {
 CanonicalName canonical_name(const GroupingContext& context, const Part& part, Kind kind, const std::string& local) {
   CanonicalName name;
   name.text = local;
-  name.spans = context.pipeline.spanning.contains(TensorName(local).path);
+  name.spans =
+      context.pipeline.spanning.contains(TensorName(local).path) && !context.pipeline.undivided.contains(part.chunk);
   if (auto text = renumbered(context.pipeline.layers, name.text, part.stage)) {
     name.text = std::move(*text);
     name.layer = true;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/renumbered.h"
 #include "identify/renamed.h"
 
 namespace ttrace {

@@ -2,13 +2,9 @@
 // They are numbered by the order of their first steps, which two right programs may choose otherwise.
 #pragma once
 
-#include <string_view>
-
 #include "base/trace.h"
 
 namespace ttrace {
-
-inline constexpr std::string_view kOfNoModule = "(optimizer).";  // the collector's, before their number
 
 // Gives the candidate's tensors of no module the reference's numbers: on each rank, those that begin with the bytes of
 // the reference's, in the same dtype and shape; then those of a shape that one tensor alone has on either side. Several

@@ -109,6 +109,19 @@ void find_divided_layers(const Census& census, Pipeline& pipeline) {
   }
 }
 
+// Returns the chunks that one stage alone runs, where the stages run several: models of their own.
+std::set<std::int32_t> find_undivided(const Census& census, const Pipeline& pipeline) {
+  std::map<std::int32_t, std::set<std::int64_t>> stages;  // by chunk
+  for (const auto& [rank, entry] : census.roles) {
+    stages[entry->id.chunk].insert(virtual_stage(pipeline, *rank, *entry));
+  }
+  std::set<std::int32_t> undivided;
+  for (const auto& [chunk, of_chunk] : stages) {
+    if (stages.size() > 1 && of_chunk.size() == 1) undivided.insert(chunk);
+  }
+  return undivided;
+}
+
 // Counts from 0; a name of the first call has none.
 std::int64_t number_of_call(const TensorName& name) {
   std::int64_t number = 0;
@@ -168,7 +181,10 @@ Pipeline pipeline_of(const RankTable& table, const Census& census, const Resolve
   // The whole model spans the stages, whatever its layers are called.
   if (pipeline.stages > 1) pipeline.spanning.emplace(kRootModule);
   pipeline.last_stage = pipeline.stages - 1;
-  if (!annotations.said.pipeline) return pipeline;
+  if (!annotations.said.pipeline) {
+    if (pipeline.stages > 1) pipeline.undivided = find_undivided(census, pipeline);
+    return pipeline;
+  }
   const PipelineRule& rule = *annotations.said.pipeline;
   pipeline.ruled = true;
   count_chunks(table, census, pipeline);

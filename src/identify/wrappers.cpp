@@ -13,60 +13,13 @@
 
 #include "base/describe.h"
 #include "base/tensor_name.h"
+#include "identify/chunk_names.h"
 #include "identify/renamed.h"
 
 namespace ttrace {
 namespace {
 
 constexpr int kMostDeep = 8;  // of wrappers around parts of what others hold
-
-// Tells two values of a parameter apart without a look at them: where it is whole, and how it begins.
-using Beginning = std::tuple<Dtype, Shape, std::uint64_t>;
-
-Beginning beginning_of(const Entry& entry) {
-  return {entry.dtype, entry.shape.get(), entry.sketch ? entry.sketch->checksum : entry.checksum};
-}
-
-// What the ranks have of a model chunk.
-struct ChunkNames {
-  std::map<std::string, std::vector<Beginning>, std::less<>> parameters;             // and buffers; of each rank
-  std::map<std::string, std::set<std::pair<Kind, std::string>>, std::less<>> calls;  // of a module: kind and member
-  std::map<std::string, std::set<std::string>, std::less<>> children;  // of each path that has some; the root's is ""
-};
-
-using NamesByChunk = std::map<std::int32_t, ChunkNames>;  // by chunk
-
-void add_children(std::string_view path, ChunkNames& names) {
-  std::string parent;
-  for (const std::string& child : components_of(path)) {
-    names.children[parent].insert(child);
-    parent += parent.empty() ? child : "." + child;
-  }
-}
-
-NamesByChunk program_of(const Trace& trace) {
-  NamesByChunk program;
-  for (const RankTrace& rank : trace.ranks) {
-    std::set<std::tuple<std::int32_t, Kind, const char*>> seen;  // millions of entries share names
-    for (const Entry& entry : rank.entries) {
-      const Kind kind = entry.id.kind;
-      const std::string& text = entry.id.name.get();
-      const TensorName name(text);
-      // Neither a scalar's name is a module's, nor that of what no module has: `(optimizer).0`,
-      // `(model).CrossEntropyLoss`.
-      if (kind == Kind::kScalar || (text.starts_with('(') && name.path != kRootModule)) continue;
-      if (!seen.emplace(entry.id.chunk, kind, text.data()).second) continue;
-      ChunkNames& names = program[entry.id.chunk];
-      if (name.path != kRootModule) add_children(name.path, names);
-      if (kind == Kind::kParam || kind == Kind::kBuffer) {
-        names.parameters[std::string(name.path)].push_back(beginning_of(entry));
-      } else if (!is_parameter_kind(kind)) {
-        names.calls[std::string(name.path)].emplace(kind, name.member);
-      }
-    }
-  }
-  return program;
-}
 
 // A module, and the attribute by which it holds its only child, or that of its child, and so on.
 struct Wrapper {
@@ -86,46 +39,27 @@ std::optional<std::string> path_without(const Wrapper& wrapper, std::string_view
   return wrapper.module.empty() ? std::string(inside) : fmt::format("{}.{}", wrapper.module, inside);
 }
 
-// Counts the candidate's parameters, or modules, inside a wrapper.
-struct Counted {
-  std::int64_t inside = 0;                 // all of them
-  std::int64_t named = 0;                  // of these, those whose name without the attribute is the reference's
-  std::int64_t comparable = 0, equal = 0;  // of these, those that begin alike in dtype and shape, and in bytes
-};
-
-Counted weigh_parameters(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
-  Counted found;
+CountedParameters weigh_parameters(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
+  CountedParameters found;
   for (const auto& [path, values] : candidate.parameters) {
     const auto plain = path_without(wrapper, path);
     if (!plain) continue;
-    ++found.inside;
     const auto other = reference.parameters.find(*plain);
-    if (other == reference.parameters.end()) continue;
-    ++found.named;
-    const Beginning& trusted = other->second.front();
-    const auto is_whole = [&](const Beginning& value) {
-      return std::get<Dtype>(value) == std::get<Dtype>(trusted) && std::get<Shape>(value) == std::get<Shape>(trusted);
-    };
-    found.comparable += std::any_of(values.begin(), values.end(), is_whole) ? 1 : 0;
-    found.equal += std::find(values.begin(), values.end(), trusted) == values.end() ? 0 : 1;
+    found.add(values, other == reference.parameters.end() ? nullptr : &other->second);
   }
   return found;
 }
 
-Counted weigh_modules(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
-  Counted found;
+// True where most of the modules inside have the reference's names.
+bool are_modules_named(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
+  std::int64_t inside = 0, named = 0;
   for (const auto& [path, calls] : candidate.calls) {
     const auto plain = path_without(wrapper, path);
     if (!plain) continue;
-    ++found.inside;
-    found.named += reference.calls.contains(*plain) ? 1 : 0;
+    ++inside;
+    named += reference.calls.contains(*plain) ? 1 : 0;
   }
-  return found;
-}
-
-bool is_enough(const Counted& evidence) {
-  if (evidence.named * 2 <= evidence.inside) return false;
-  return evidence.comparable == 0 ? evidence.named == evidence.inside : evidence.equal * 2 > evidence.comparable;
+  return named * 2 > inside;
 }
 
 bool is_in(const ChunkNames& names, const std::string& path) {
@@ -133,10 +67,8 @@ bool is_in(const ChunkNames& names, const std::string& path) {
 }
 
 bool is_proved(const Wrapper& wrapper, const ChunkNames& reference, const ChunkNames& candidate) {
-  const Counted parameters = weigh_parameters(wrapper, reference, candidate);
-  if (parameters.inside > 0) return is_enough(parameters);
-  const Counted modules = weigh_modules(wrapper, reference, candidate);
-  return modules.named * 2 > modules.inside;
+  const CountedParameters parameters = weigh_parameters(wrapper, reference, candidate);
+  return parameters.inside > 0 ? parameters.is_enough() : are_modules_named(wrapper, reference, candidate);
 }
 
 // True where the reference's calls of the module are the child's: the wrapper is never called itself, or hands over
@@ -219,10 +151,10 @@ void rename_through(std::int32_t chunk, std::vector<Wrapper> wrappers, Trace& ca
 
 std::vector<std::string> see_through_wrappers(const Trace& reference, Trace& candidate) {
   std::set<std::string> seen_through;
-  const NamesByChunk trusted = program_of(reference);
+  const NamesByChunk trusted = names_by_chunk(reference);
   for (int depth = 0; depth < kMostDeep; ++depth) {
     bool is_done = true;
-    for (const auto& [chunk, names] : program_of(candidate)) {
+    for (const auto& [chunk, names] : names_by_chunk(candidate)) {
       const auto of_reference = trusted.find(chunk);
       if (of_reference == trusted.end()) continue;
       std::vector<Wrapper> wrappers = find_wrappers(of_reference->second, names);

@@ -78,4 +78,17 @@ void leave_out(const std::set<std::int32_t>& iterations, const std::vector<RankT
   for (RankTrace* rank : ranks) leave_out(iterations, *rank);
 }
 
+void keep_elements(Trace& trace, std::string_view what) {
+  std::vector<RankTrace*> ranks;
+  std::set<std::int32_t> sketched;
+  for (RankTrace& rank : trace.ranks) {
+    ranks.push_back(&rank);
+    for (const Entry& entry : rank.entries) {
+      if (entry.sketch && rank.light.contains(entry.id.iteration)) sketched.insert(entry.id.iteration);
+    }
+  }
+  leave_out(sketched, ranks);
+  require_elements(trace, what);
+}
+
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "base/trace.h"
@@ -25,5 +26,9 @@ std::set<std::int32_t> light_iterations(const std::vector<RankTrace*>& ranks);
 
 // Takes the iterations out of all ranks.
 void leave_out(const std::set<std::int32_t>& iterations, const std::vector<RankTrace*>& ranks);
+
+// Takes the light iterations that hold sketches out of a run for `what`, which needs elements. Throws InputError where a
+// tensor of another one is a sketch.
+void keep_elements(Trace& trace, std::string_view what);
 
 }  // namespace ttrace

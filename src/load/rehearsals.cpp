@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/renumbered.h"
+
 namespace ttrace {
 namespace {
 
@@ -24,7 +26,9 @@ std::int32_t renumbered_microbatch(const Rehearsals& rehearsals, const TensorId&
 
 void leave_out(const Rehearsals& rehearsals, RankTrace& rank) {
   if (rehearsals.chunks.empty() && rehearsals.microbatches.empty()) return;
+  const OfNoModel of_no_model(rank);
   const auto is_rehearsal = [&](const TensorId& id) {
+    if (of_no_model.holds(id)) return false;
     return rehearsals.chunks.contains(id.chunk) ||
            rehearsals.microbatches.contains({id.iteration, id.chunk, id.microbatch});
   };
@@ -32,15 +36,16 @@ void leave_out(const Rehearsals& rehearsals, RankTrace& rank) {
       std::erase_if(rank.entries, [&](const Entry& entry) { return is_rehearsal(entry.id); }));
   for (Entry& entry : rank.entries) {
     if (entry.id.microbatch >= 0) entry.id.microbatch = renumbered_microbatch(rehearsals, entry.id);
-    entry.id.chunk = renumbered_chunk(rehearsals, entry.id.chunk);
   }
-  const auto renumber = [&](auto& statements) {
-    std::erase_if(statements, [&](const auto& statement) { return rehearsals.chunks.contains(statement.chunk); });
-    for (auto& statement : statements) statement.chunk = renumbered_chunk(rehearsals, statement.chunk);
+  const auto erase_rehearsed = [&](auto& statements, auto names) {
+    std::erase_if(statements, [&](const auto& statement) {
+      return rehearsals.chunks.contains(statement.chunk) && !are_of_no_module(statement.*names);
+    });
   };
-  renumber(rank.not_seen);
-  renumber(rank.optimizer_steps);
-  renumber(rank.trained);
+  erase_rehearsed(rank.not_seen, &NotSeen::tensors);
+  erase_rehearsed(rank.optimizer_steps, &OptimizerStep::parameters);
+  erase_rehearsed(rank.trained, &TrainedGroup::parameters);
+  renumber_chunks(rank, [&](std::int32_t chunk) { return renumbered_chunk(rehearsals, chunk); });
 }
 
 }  // namespace ttrace

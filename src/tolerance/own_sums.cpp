@@ -181,7 +181,7 @@ std::optional<OwnRounding> rounding_of_sum(const Alignment& reference, const Log
 }  // namespace
 
 OwnRoundings measure_own_sums(const Alignment& reference) {
-  OwnRoundings all;
+  OwnRoundings all = roundings_of_crossing(reference);
   for (const auto& [id, tensor] : reference.tensors) {
     const std::optional<OwnRounding> own =
         largest_of(rounding_of_sum(reference, tensor), rounding_of_remainder(tensor));

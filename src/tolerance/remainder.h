@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "base/alignment.h"
 #include "tolerance/estimate.h"
@@ -19,5 +20,12 @@ bool may_be_remainder(Kind kind);
 // Returns one step of what the elements are multiples of, of such a tensor in fp32 or wider with at most kFewElements;
 // absent where that is no more than their own last place, or more than kMostOfRemainder of them.
 std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& tensor);
+
+// True for losses and for what modules return: a criterion's one number.
+bool may_cross_zero(Kind kind, const std::string& name);
+
+// Returns, of such numbers in fp32 or wider that are nearer to 0 in one iteration or micro-batch than in another, one
+// rounding step of the largest.
+OwnRoundings roundings_of_crossing(const Alignment& reference);
 
 }  // namespace ttrace

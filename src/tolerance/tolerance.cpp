@@ -171,7 +171,8 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
     const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements)) / 6;
     const bool is_few = stored->second.elements <= kFewElements;
-    const double remainder = is_few && may_be_remainder(key.first) ? kMostOfRemainder : 0;
+    const bool is_number = stored->second.elements == 1 && may_cross_zero(key.first, key.second);
+    const double remainder = (is_few && may_be_remainder(key.first)) || is_number ? kMostOfRemainder : 0;
     const double most = std::max({is_sum_over_tokens(key) ? std::max(step * summing, by_order) : step,
                                   rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm, remainder});
     require_plausible_statistics(file, key, tolerance, stored->second, summing);

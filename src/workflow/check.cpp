@@ -35,6 +35,7 @@
 #include "host/shell_words.h"
 #include "identify/arrangement.h"
 #include "identify/local_experts.h"
+#include "identify/model_numbers.h"
 #include "identify/no_module.h"
 #include "identify/program.h"
 #include "identify/ties.h"
@@ -303,6 +304,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<Possi
   if (!options.allow_same_run) require_two_runs(reference, candidate);
   if (options.correspondence.empty()) {
     name_alike(reference, candidate, loaded.notes);
+    for (std::string& note : number_models_as_reference(reference, candidate)) loaded.notes.push_back(std::move(note));
     loaded.seen_through = see_through_wrappers(reference, candidate);
     number_as_reference(reference, candidate);
     tie_by_bytes(reference, candidate, loaded);

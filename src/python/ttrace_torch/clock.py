@@ -157,6 +157,7 @@ class Microbatch:
         self.perturbed: TensorId | None = None  # the first call that was, without member
         self.reentrant = False  # part of the forward ran without grad: reentrant activation checkpointing
         self.called_alone: set[str] = set()  # parts of the chunk that the program itself called
+        self.in_transform = False  # begun by a call inside a transform of torch.func
 
     def gets_portions(self, parameter: str) -> bool:
         """Whether more than one backward may make the gradient of `parameter`."""

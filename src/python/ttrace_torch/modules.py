@@ -221,6 +221,8 @@ class Modules:
         """Of a call by the program itself inside a transform of torch.func, the model's parameters alone are seen."""
         with torch._C._DisableFuncTorch():
             frame = self._outermost_call(module)
+            if frame is not None and not frame.microbatch.forward_calls:
+                frame.microbatch.in_transform = True
             if frame is not None and frame.microbatch.recorded:
                 self.gaps.inside_transform(module, frame.chunk)
             if frame is not None and self._perturbation is not None:

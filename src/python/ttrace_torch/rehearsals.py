@@ -1,6 +1,8 @@
 """Calls of a model that no backward follows, before it trains: a dry run in `__init__` that asks for a shape, a look at
 the model before it is wrapped, observers that are run once. They are recorded, since nothing tells at once that they
-are no micro-batches; the trace says it in the end, and whoever reads it leaves them out."""
+are no micro-batches; the trace says it in the end, and whoever reads it leaves them out. So are, at any time, calls
+inside a transform of torch.func beside those that train: a Fisher information between two tasks. Of these nothing but
+the call was seen."""
 
 from typing import Any
 
@@ -21,10 +23,11 @@ class Rehearsals:
             if chunk.trains:
                 self._chunks.discard(chunk.number)
                 # A step ends an iteration. After one, a micro-batch without a backward is a mistake that is to be seen.
-                if clock.iteration == 0:
-                    self._microbatches |= {
-                        (0, chunk.number, microbatch.number) for microbatch in _before_training(chunk)
-                    }
+                no_microbatches = _before_training(chunk) if clock.iteration == 0 else []
+                self._microbatches |= {
+                    (clock.iteration, chunk.number, microbatch.number)
+                    for microbatch in [*no_microbatches, *_beside_training(chunk)]
+                }
             elif any(other.trains and id(chunk.base) in other.names for other in chunks):
                 self._chunks.add(chunk.number)
 
@@ -44,3 +47,11 @@ def _before_training(chunk: Chunk) -> list[Microbatch]:
         if microbatch.arrived:
             return chunk.microbatches[:number]
     return []
+
+
+def _beside_training(chunk: Chunk) -> list[Microbatch]:
+    """The micro-batches of the iteration that were begun inside a transform, if others are trained."""
+    trained = [microbatch.arrived for microbatch in chunk.microbatches if not microbatch.in_transform]
+    if not any(trained):
+        return []
+    return [each for each in chunk.microbatches if each.in_transform and not each.arrived]

@@ -288,6 +288,9 @@ TEST_CASE("a number of each rank's own samples is taken for a term of a mean, an
   // Numbers that add up to the reference's are terms of a sum, whose gradient has the factor of all others.
   CHECK(findings_in(two(1, 2, 0.5F)).empty());
   CHECK(findings_in(two(1, 2)).size() == 1);
+  // So they are where each rank has the same: what is multiplied by how many samples there are.
+  CHECK(findings_in(two(1.5F, 1.5F, 0.5F)).empty());
+  CHECK(findings_in(two(1.25F, 1.25F, 0.5F)).size() == 2);
 }
 
 TEST_CASE("the loss of a further model is one, and a scalar that a program calls so is not") {

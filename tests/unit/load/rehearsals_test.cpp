@@ -41,6 +41,23 @@ TEST_CASE("the chunks and micro-batches behind a rehearsal are numbered as if it
   CHECK(rank.not_seen[0].chunk == 1);
 }
 
+TEST_CASE("what is of no model is no part of a rehearsal") {
+  const TensorId trained = {.kind = Kind::kParam, .name = std::string("(optimizer).0")},
+                 average = {.kind = Kind::kBufferAfter, .name = std::string("Average.fc.weight")},
+                 before = {.kind = Kind::kBuffer, .name = std::string("norm.running_mean")},
+                 after = {.kind = Kind::kBufferAfter, .name = std::string("norm.running_mean")};
+  TensorId second_before = before, second_after = after;
+  second_before.chunk = second_after.chunk = 1;
+  RankTrace rank = rank_of({trained, average, before, after, output(0, 0), second_before, second_after});
+  rank.optimizer_steps.emplace_back().parameters = {"(optimizer).0"};
+  rank.optimizer_steps.emplace_back().parameters = {"fc.weight"};
+  leave_out({.chunks = {0}, .microbatches = {}}, rank);
+  CHECK(ids_of(rank) == std::vector<TensorId>{trained, average, before, after});  // those of the second chunk
+  CHECK(rank.rehearsed == 3);
+  REQUIRE(rank.optimizer_steps.size() == 1);
+  CHECK(rank.optimizer_steps[0].parameters == std::vector<std::string>{"(optimizer).0"});
+}
+
 TEST_CASE("a rank that says nothing of rehearsals is left as it is") {
   RankTrace rank = rank_of({output(0, 0), output(0, 1)});
   leave_out(parse_rehearsals(R"({"command": []})", "here"), rank);

@@ -21,6 +21,21 @@ double step_of_gradient(const std::vector<float>& values, Kind kind = Kind::kMai
   return rounding ? rounding->norm : 0;
 }
 
+// Returns what the numbers of one name, one of each iteration, may be off by, relatively.
+double step_of_numbers(const std::vector<float>& numbers, Kind kind, const std::string& name) {
+  test::Shards shards;
+  Alignment reference;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    LogicalTensor tensor = shards.tensor(Dtype::kFloat32, {});
+    tensor.id = test::tensor_id(kind, name, 0);
+    tensor.id.iteration = static_cast<std::int32_t>(i);
+    shards.add(tensor, test::bytes_of(std::vector{numbers[i]}), {.parts = Shape{}});
+    reference.tensors.emplace(tensor.id, tensor);
+  }
+  const OwnRoundings all = roundings_of_crossing(reference);
+  return all.empty() ? 0 : all.begin()->second.norm;
+}
+
 }  // namespace
 
 TEST_SUITE_BEGIN("tolerance");
@@ -38,6 +53,16 @@ TEST_CASE("numbers of all their places, of few, and of updates tell nothing") {
   CHECK(step_of_gradient({1234.0F / 4096}) == 0);
   CHECK(step_of_gradient({56205 * 0x1p-22F}, Kind::kParamDelta) == 0);
   CHECK(step_of_gradient(std::vector<float>(9, 56205 * 0x1p-22F)) == 0);
+}
+
+TEST_CASE("a loss that crosses zero may be off by a step of what it has been") {
+  const double step = epsilon_of(Dtype::kFloat32);
+  CHECK(step_of_numbers({0.5F, -0.125F, 0}, Kind::kScalar, "loss") == step * 4);
+  CHECK(step_of_numbers({0.5F, -0.125F}, Kind::kOutput, "criterion") == step * 4);
+  CHECK(step_of_numbers({0.5F, 1e-9F}, Kind::kScalar, "model1.loss") == kMostOfRemainder);
+  CHECK(step_of_numbers({0.5F, 0.5F}, Kind::kScalar, "loss") == 0);
+  CHECK(step_of_numbers({0.5F, 0.125F}, Kind::kScalar, "grad_norm") == 0);
+  CHECK(step_of_numbers({0.5F, 0.125F}, Kind::kMainGrad, "fc.bias") == 0);
 }
 
 TEST_SUITE_END();

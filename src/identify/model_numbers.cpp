@@ -1,0 +1,77 @@
+#include "identify/model_numbers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/describe.h"
+#include "base/renumbered.h"
+#include "identify/chunk_names.h"
+
+namespace ttrace {
+namespace {
+
+bool is_model(const ChunkNames& candidate, const ChunkNames& reference) {
+  CountedParameters counted;
+  for (const auto& [path, values] : candidate.parameters) {
+    const auto trusted = reference.parameters.find(path);
+    counted.add(values, trusted == reference.parameters.end() ? nullptr : &trusted->second);
+  }
+  return counted.inside > 0 && counted.is_enough();
+}
+
+// The number of the one model of the reference that this may be, `own` first; nothing where there is none, or several.
+std::optional<std::int32_t> number_of(std::int32_t own, const ChunkNames& candidate, const NamesByChunk& reference) {
+  const auto same = reference.find(own);
+  if (same != reference.end() && is_model(candidate, same->second)) return own;
+  std::optional<std::int32_t> found;
+  for (const auto& [number, names] : reference) {
+    if (!is_model(candidate, names)) continue;
+    if (found) return std::nullopt;
+    found = number;
+  }
+  return found;
+}
+
+// By the rank's own numbers; empty where these stay.
+std::map<std::int32_t, std::int32_t> numbers_of(const RankTrace& rank, const NamesByChunk& reference) {
+  std::map<std::int32_t, std::int32_t> numbers;
+  std::set<std::int32_t> taken;
+  bool are_others = false;
+  for (const auto& [own, names] : names_by_chunk(rank)) {
+    const std::optional<std::int32_t> number = number_of(own, names, reference);
+    if (!number || !taken.insert(*number).second) return {};
+    are_others |= *number != own;
+    numbers.emplace(own, *number);
+  }
+  return are_others ? numbers : std::map<std::int32_t, std::int32_t>{};
+}
+
+}  // namespace
+
+std::vector<std::string> number_models_as_reference(const Trace& reference, Trace& candidate) {
+  const NamesByChunk trusted = names_by_chunk(reference);
+  std::vector<std::int32_t> renumbered;
+  if (trusted.size() > 1) {
+    for (RankTrace& rank : candidate.ranks) {
+      const std::map<std::int32_t, std::int32_t> numbers = numbers_of(rank, trusted);
+      if (numbers.empty()) continue;
+      renumber_chunks(rank, [&](std::int32_t chunk) {
+        const auto found = numbers.find(chunk);
+        return found == numbers.end() ? chunk : found->second;
+      });
+      renumbered.push_back(rank.rank);
+    }
+  }
+  if (renumbered.empty()) return {};
+  return {
+      fmt::format("candidate: {}: the models are those of the reference that have their parameters' names and bytes, "
+                  "whatever order they are called in",
+                  describe_ranks(renumbered))};
+}
+
+}  // namespace ttrace
