@@ -168,13 +168,13 @@ Given given_to_model(const RankTrace& rank, std::int32_t iteration) {
   return given;
 }
 
-// The rows along the first dimension of all that a run gives its model under one name, apart from numbers.
+// The rows along the first dimension of all that a run gives one of its models under one name, apart from numbers.
 struct Rows {
   std::set<Shape> shapes;  // of a row
   std::multiset<std::uint64_t> hashes;
   std::set<std::int32_t> ranks;  // that give some
 };
-using RowsByName = std::map<std::string, Rows>;
+using RowsByName = std::map<std::pair<std::int32_t, std::string>, Rows>;  // by chunk and name
 
 // The name without the numbers of what is an element of a list: of each rank's own samples, the reference's have others.
 std::string of_any_element(const TensorId& id) {
@@ -210,7 +210,7 @@ RowsByName rows_of(const Ranks& ranks, std::int32_t iteration, std::size_t dim) 
     for (const Entry& entry : rank->entries) {
       if (entry.id.iteration != iteration || !is_given_to_model(entry.id)) continue;
       if (entry.sketch || !may_be_divided(entry, dim)) continue;
-      add_rows(*rank, entry, dim, rows[of_any_element(entry.id)]);
+      add_rows(*rank, entry, dim, rows[{entry.id.chunk, of_any_element(entry.id)}]);
     }
   }
   return rows;

@@ -20,6 +20,7 @@ from .adapters import Adapter
 from .clock import Chunk, Microbatch
 from .collector import Collector
 from .compiled import is_compiling
+from .data_loading import is_fetching
 from .frame import CallStack, Frame
 from .gaps import Gaps
 from .gradients import Gradients
@@ -240,6 +241,8 @@ class Modules:
     def _outermost_call(self, module: torch.nn.Module) -> Frame | None:
         collector, clock = self._collector, self._collector.clock
         if self._in_registration or adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
+            return None
+        if is_fetching():
             return None
         is_wanted, is_model = collector.is_wanted(), has_parameters(module)
         if not collector.threads.trains():

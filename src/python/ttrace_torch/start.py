@@ -2,7 +2,7 @@
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import adapters, captures, checkpoints, compiled_functions, patches
+from . import adapters, captures, checkpoints, compiled_functions, data_loading, patches
 from .adapters import Adapter
 from .buffers import Buffers
 from .collector import Collector
@@ -25,6 +25,7 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
         perturbation = PERTURBATIONS[config.perturb_at](collector, config.perturb)
     modules = Modules(collector, gradients, perturbation, rewriting)
     modules.install()
+    data_loading.install()
     checkpoints.install(collector, modules.stack)
     compiled_functions.install(collector, modules)
     captures.install(collector)
