@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "base/tensor_name.h"
 #include "merge/values.h"
@@ -72,8 +73,14 @@ OwnRoundings roundings_of_crossing(const Alignment& reference) {
   struct Sizes {
     double smallest = std::numeric_limits<double>::infinity(), largest = 0;
   };
+  // What the first iteration is allowed does not grow with light ones, which hold no outputs.
+  std::set<std::int32_t> whole;
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (id.kind == Kind::kOutput) whole.insert(id.iteration);
+  }
   std::map<ToleranceKey, Sizes> numbers;
   for (const auto& [id, tensor] : reference.tensors) {
+    if (!whole.empty() && !whole.contains(id.iteration)) continue;
     if (!may_cross_zero(id.kind, id.name) || element_count(tensor.shape) != 1 || !is_of_full_precision(tensor))
       continue;
     const double size = std::fabs(values_of(tensor).at(0));
