@@ -11,6 +11,17 @@ TensorId call_of(const TensorId& recorded) {
   return id;
 }
 
+template <class Change>
+std::map<TensorId, std::uint64_t> changed(const std::map<TensorId, std::uint64_t>& states, const Change& change) {
+  std::map<TensorId, std::uint64_t> result;
+  for (const auto& [recorded, state] : states) {
+    TensorId id = recorded;
+    change(id);
+    result.emplace(std::move(id), state);
+  }
+  return result;
+}
+
 }  // namespace
 
 RandomDraws::RandomDraws(std::map<TensorId, std::uint64_t> states, bool is_cut) : states_(std::move(states)) {
@@ -26,24 +37,16 @@ std::shared_ptr<const RandomDraws> RandomDraws::of_any_call() const {
 
 std::shared_ptr<const RandomDraws> RandomDraws::with_names(
     const std::function<std::string(std::int32_t, const std::string&)>& new_name) const {
-  auto draws = std::make_shared<RandomDraws>(std::map<TensorId, std::uint64_t>(), false);
-  for (const auto& [recorded, state] : states_) {
-    TensorId id = recorded;
-    id.name = new_name(recorded.chunk, recorded.name.get());
-    draws->states_.emplace(std::move(id), state);
-  }
+  auto draws = std::make_shared<RandomDraws>(
+      changed(states_, [&](TensorId& id) { id.name = new_name(id.chunk, id.name.get()); }), false);
   for (const auto& [kind, module] : modules_) draws->modules_.emplace(kind, new_name(0, module));
   return draws;
 }
 
 std::shared_ptr<const RandomDraws> RandomDraws::with_chunks(
     const std::function<std::int32_t(std::int32_t)>& new_number) const {
-  auto draws = std::make_shared<RandomDraws>(std::map<TensorId, std::uint64_t>(), false);
-  for (const auto& [recorded, state] : states_) {
-    TensorId id = recorded;
-    id.chunk = new_number(recorded.chunk);
-    draws->states_.emplace(std::move(id), state);
-  }
+  auto draws =
+      std::make_shared<RandomDraws>(changed(states_, [&](TensorId& id) { id.chunk = new_number(id.chunk); }), false);
   draws->modules_ = modules_;
   return draws;
 }

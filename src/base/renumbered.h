@@ -1,4 +1,4 @@
-// Model chunks of a rank under other numbers, wherever its trace has them.
+// Gives the model chunks of a rank other numbers, wherever its trace has them, and tells what there is of no model.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace ttrace {
 
-inline constexpr std::string_view kOfNoModule = "(optimizer).";  // the collector's, before their number
+// Before the number of a tensor that an optimizer trains and no module has: `(optimizer).0`, by the collector.
+inline constexpr std::string_view kOfNoModule = "(optimizer).";
 
-// True where these are some, and all are of tensors that an optimizer trains and no module has.
+// True where these are some names, and all of such tensors.
 bool are_of_no_module(const std::vector<std::string>& names);
 
 // Tells what a rank recorded of no model from what it recorded of its models. Both have the number of a chunk.

@@ -265,7 +265,7 @@ struct OptimizerStep {
 };
 
 // A rank's statement of calls of models that no backward followed, before they trained: a dry run that asks for a shape, a
-// look at a model before it is wrapped. Its provenance holds it as
+// look at a model before it is wrapped; or, at any time, inside a transform of torch.func. Its provenance holds it as
 //
 //   "rehearsals": {"chunks": [0], "microbatches": [[0, 1, 0]]}
 //

@@ -67,14 +67,14 @@ bool holds_one_number(const Group& group) {
   });
 }
 
-bool is_reference_number(const Group& group) {
+bool is_one_number_in_reference(const Group& group) {
   return group.reference != nullptr && element_count(*group.reference) == 1;
 }
 
 // True where each rank has a number of its own, and the reference one: a criterion's value, or an auxiliary loss, of the
 // rank's own samples, whatever becomes of it before backward() is called.
 bool is_number_of_slice(const Group& group) {
-  if (!is_reference_number(group)) return false;
+  if (!is_one_number_in_reference(group)) return false;
   const Entry& first = *group.shards[0].entry;
   return std::any_of(group.shards.begin(), group.shards.end(),
                      [&](const Shard& shard) { return !same_number(*shard.entry, first); });
@@ -126,7 +126,7 @@ void find_losses(Grouping& grouping, const RankTable& table, const ModelLayout& 
     const bool of_slice = are_slices && is_output && is_final_output(group) && is_number_of_slice(group);
     const bool is_loss = is_output && layout.reference != nullptr && is_loss_in(*layout.reference, group.id) &&
                          std::all_of(group.shards.begin(), group.shards.end(), is_loss_on_its_rank);
-    if (!is_loss && are_slices && is_reference_number(group) && layout.reference != nullptr &&
+    if (!is_loss && are_slices && is_one_number_in_reference(group) && layout.reference != nullptr &&
         adds_up(group, table, grouping.microbatches, *layout.reference)) {
       group.loss = LossRole::kTermOfSum;
       sums.insert(group.id);

@@ -51,21 +51,24 @@ std::map<std::int32_t, std::int32_t> numbers_of(const RankTrace& rank, const Nam
   return are_others ? numbers : std::map<std::int32_t, std::int32_t>{};
 }
 
+bool runs_several_models(const RankTrace& rank) {
+  return std::ranges::any_of(rank.entries, [](const Entry& entry) { return entry.id.chunk != 0; });
+}
+
 }  // namespace
 
 std::vector<std::string> number_models_as_reference(const Trace& reference, Trace& candidate) {
+  if (!std::ranges::any_of(reference.ranks, runs_several_models)) return {};  // names of a large trace are many
   const NamesByChunk trusted = names_by_chunk(reference);
   std::vector<std::int32_t> renumbered;
-  if (trusted.size() > 1) {
-    for (RankTrace& rank : candidate.ranks) {
-      const std::map<std::int32_t, std::int32_t> numbers = numbers_of(rank, trusted);
-      if (numbers.empty()) continue;
-      renumber_chunks(rank, [&](std::int32_t chunk) {
-        const auto found = numbers.find(chunk);
-        return found == numbers.end() ? chunk : found->second;
-      });
-      renumbered.push_back(rank.rank);
-    }
+  for (RankTrace& rank : candidate.ranks) {
+    const std::map<std::int32_t, std::int32_t> numbers = numbers_of(rank, trusted);
+    if (numbers.empty()) continue;
+    renumber_chunks(rank, [&](std::int32_t chunk) {
+      const auto found = numbers.find(chunk);
+      return found == numbers.end() ? chunk : found->second;
+    });
+    renumbered.push_back(rank.rank);
   }
   if (renumbered.empty()) return {};
   return {

@@ -8,8 +8,8 @@
 // is a sum of terms of either sign that are, together, at least as large as it has been, and rounded to their last
 // place. WaveGlow's was 0.0240, 0.0046 and -0.0403 in three iterations; two ranks' were 3e-9 off in the second.
 //
-// A parameter, or its average in a buffer, that a step has brought near 0 is such a remainder, too. What tensors of few elements may be off
-// by is read from their bits. Numbers end in k zeros by luck once in 2^k.
+// A parameter, or its average in a buffer, that a step has brought near 0 is such a remainder, too. What tensors of few
+// elements may be off by is read from their bits. Numbers end in k zeros by luck once in 2^k.
 #include "tolerance/remainder.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ bool may_cross_zero(Kind kind, const std::string& name) {
 
 OwnRoundings roundings_of_crossing(const Alignment& reference) {
   struct Sizes {
-    double smallest = std::numeric_limits<double>::infinity(), largest = 0;
+    double smallest = std::numeric_limits<double>::infinity(), largest = 0, epsilon = 0;
   };
   // What the first iteration is allowed does not grow with light ones, which hold no outputs.
   std::set<std::int32_t> whole;
@@ -86,11 +86,11 @@ OwnRoundings roundings_of_crossing(const Alignment& reference) {
     const double size = std::fabs(values_of(tensor).at(0));
     if (size == 0 || !std::isfinite(size)) continue;
     Sizes& sizes = numbers[{id.kind, id.name}];
-    sizes = {std::min(sizes.smallest, size), std::max(sizes.largest, size)};
+    sizes = {std::min(sizes.smallest, size), std::max(sizes.largest, size), epsilon_of(tensor.dtype)};
   }
   OwnRoundings all;
   for (const auto& [key, sizes] : numbers) {
-    const double step = std::min(kMostOfRemainder, epsilon_of(Dtype::kFloat32) * sizes.largest / sizes.smallest);
+    const double step = std::min(kMostOfRemainder, sizes.epsilon * sizes.largest / sizes.smallest);
     if (sizes.largest > sizes.smallest) all[key] = {step, step, step};
   }
   return all;

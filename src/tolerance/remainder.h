@@ -25,7 +25,7 @@ std::optional<OwnRounding> rounding_of_remainder(const LogicalTensor& tensor);
 bool may_cross_zero(Kind kind, const std::string& name);
 
 // Returns, of such numbers in fp32 or wider that are nearer to 0 in one iteration or micro-batch than in another, one
-// rounding step of the largest.
+// rounding step of the largest beside the smallest, at most kMostOfRemainder of it.
 OwnRoundings roundings_of_crossing(const Alignment& reference);
 
 }  // namespace ttrace

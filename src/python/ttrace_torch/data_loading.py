@@ -1,5 +1,6 @@
-"""What a DataLoader calls to make samples is data, in its workers and in the program's own process: transforms of
-images and of sound are modules, too, and those of each sample would be calls of a model's."""
+"""Modules without parameters that a DataLoader calls to make samples are data, in its workers and in the program's own
+process: torchvision's transforms are modules, and those of each sample would be calls in the model's first micro-batch.
+What they make is seen where a model is given it."""
 
 import functools
 import threading

@@ -242,9 +242,9 @@ class Modules:
         collector, clock = self._collector, self._collector.clock
         if self._in_registration or adapters.any_says(Adapter.is_rehearsal) or self.gaps.is_replica(module):
             return None
-        if is_fetching():
-            return None
         is_wanted, is_model = collector.is_wanted(), has_parameters(module)
+        if not is_model and is_fetching():
+            return None
         if not collector.threads.trains():
             microbatch = clock.microbatch_of_part(module) if is_wanted else None
             if microbatch is not None:  # a model may call parts of itself in threads of its own

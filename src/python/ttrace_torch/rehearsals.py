@@ -51,7 +51,6 @@ def _before_training(chunk: Chunk) -> list[Microbatch]:
 
 def _beside_training(chunk: Chunk) -> list[Microbatch]:
     """The micro-batches of the iteration that were begun inside a transform, if others are trained."""
-    trained = [microbatch.arrived for microbatch in chunk.microbatches if not microbatch.in_transform]
-    if not any(trained):
+    if not any(each.arrived for each in chunk.microbatches if not each.in_transform):
         return []
     return [each for each in chunk.microbatches if each.in_transform and not each.arrived]

@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <initializer_list>
+#include <memory>
+
+#include "base/error.h"
 
 namespace ttrace {
 namespace {
@@ -34,6 +37,17 @@ TEST_SUITE("load") {
     leave_out_unfinished({.asked = {0}, .finished = {1}}, rank);
     CHECK(iterations_in(rank) == Iterations{0, 1});
     CHECK(rank.further == Iterations{1});
+  }
+
+  TEST_CASE("what needs elements does without light iterations that hold sketches, and refuses other ones") {
+    Trace trace;
+    trace.ranks.push_back(rank_with({0, 1, 2}));
+    trace.ranks[0].light = {1, 2};
+    trace.ranks[0].entries[2].sketch = std::make_shared<const RecordedSketch>();
+    keep_elements(trace, "this");
+    CHECK(iterations_in(trace.ranks[0]) == Iterations{0, 1});
+    trace.ranks[0].entries[0].sketch = std::make_shared<const RecordedSketch>();
+    CHECK_THROWS_AS(keep_elements(trace, "this"), InputError);
   }
 
   TEST_CASE("further iterations count where all ranks recorded them, asked to or not") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "support/mesh_trace.h"
@@ -22,11 +24,13 @@ double step_of_gradient(const std::vector<float>& values, Kind kind = Kind::kMai
 }
 
 // Returns what the numbers of one name, one of each iteration, may be off by, relatively.
-double step_of_numbers(const std::vector<float>& numbers, Kind kind, const std::string& name) {
+template <class Number = float>
+double step_of_numbers(const std::vector<Number>& numbers, Kind kind, const std::string& name) {
+  constexpr Dtype kDtype = std::is_same_v<Number, double> ? Dtype::kFloat64 : Dtype::kFloat32;
   test::Shards shards;
   Alignment reference;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    LogicalTensor tensor = shards.tensor(Dtype::kFloat32, {});
+    LogicalTensor tensor = shards.tensor(kDtype, {});
     tensor.id = test::tensor_id(kind, name, 0);
     tensor.id.iteration = static_cast<std::int32_t>(i);
     shards.add(tensor, test::bytes_of(std::vector{numbers[i]}), {.parts = Shape{}});
@@ -60,6 +64,7 @@ TEST_CASE("a loss that crosses zero may be off by a step of what it has been") {
   CHECK(step_of_numbers({0.5F, -0.125F, 0}, Kind::kScalar, "loss") == step * 4);
   CHECK(step_of_numbers({0.5F, -0.125F}, Kind::kOutput, "criterion") == step * 4);
   CHECK(step_of_numbers({0.5F, 1e-9F}, Kind::kScalar, "model1.loss") == kMostOfRemainder);
+  CHECK(step_of_numbers<double>({0.5, 0.125}, Kind::kScalar, "loss") == epsilon_of(Dtype::kFloat64) * 4);
   CHECK(step_of_numbers({0.5F, 0.5F}, Kind::kScalar, "loss") == 0);
   CHECK(step_of_numbers({0.5F, 0.125F}, Kind::kScalar, "grad_norm") == 0);
   CHECK(step_of_numbers({0.5F, 0.125F}, Kind::kMainGrad, "fc.bias") == 0);
