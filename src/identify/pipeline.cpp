@@ -110,12 +110,12 @@ void find_divided_layers(const Census& census, Pipeline& pipeline) {
 }
 
 // Returns the chunks that one stage alone runs, where the stages run several: models of their own.
-std::set<std::int32_t> find_undivided(const Census& census, const Pipeline& pipeline) {
+std::set<std::int64_t> find_undivided(const Census& census, const Pipeline& pipeline) {
   std::map<std::int32_t, std::set<std::int64_t>> stages;  // by chunk
   for (const auto& [rank, entry] : census.roles) {
     stages[entry->id.chunk].insert(virtual_stage(pipeline, *rank, *entry));
   }
-  std::set<std::int32_t> undivided;
+  std::set<std::int64_t> undivided;
   for (const auto& [chunk, of_chunk] : stages) {
     if (stages.size() > 1 && of_chunk.size() == 1) undivided.insert(chunk);
   }

@@ -26,7 +26,7 @@ struct Pipeline {
   bool ruled = false;  // a rule numbers the layers; without one each chunk is a model of its own
   Numbering layers;    // its parts are the virtual stages; empty where there is only one
   std::set<std::string, std::less<>> spanning;  // modules that hold layers on several of them: "decoder", "(model)"
-  std::set<std::int32_t> undivided;             // chunks that are models of their own, each on one of several stages
+  std::set<std::int64_t> undivided;             // chunks that are models of their own, each on one of several stages
   std::set<std::string, std::less<>> divided;   // with global names: what precedes the numbers of their layers
   // Of a module that several virtual stages hold and the reference calls as often as all of them do together, the
   // number of calls before each one's first: the embedding, which multi-token prediction calls again on the last stage.
