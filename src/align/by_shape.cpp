@@ -656,6 +656,8 @@ class ShapePlacer {
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
     const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
     const bool one_each = samples != nullptr && std::ssize(*samples) == extent;
+    const Samples* stacked = one_each ? nullptr : grouping_.microbatches.samples.find_stacked(group.id, extent);
+    if (stacked != nullptr) return {stacked, nullptr, false, {}};
     return {samples, nullptr, one_each, one_each ? cut_dimensions(group, *reference) : Dimensions{}};
   }
 

@@ -17,6 +17,7 @@
 #include "base/tensor_name.h"
 #include "identify/member_names.h"
 #include "identify/program.h"
+#include "identify/stacked_samples.h"
 #include "numeric/convert.h"
 
 namespace ttrace {
@@ -582,6 +583,7 @@ void tell_samples(const RankTable& table, const Census& census, const ModelLayou
   if (!result.layout.empty()) return;
   std::erase_if(inputs.sliced, [&](const auto& item) { return result.packed.has_own_numbers(item.first); });
   result.samples = sample_orders(inputs.sliced);
+  add_stacked_orders(inputs.sliced, result.samples);
   result.samples.own_counts = std::move(inputs.own_counts);
   add_returned_numbers(table, census, layout, result, result.samples.begin_anew);
   if (result.packed.rows.empty()) return;

@@ -333,13 +333,15 @@ std::optional<Telling> telling_of(const SlicedInput& input) {
   return Telling{std::move(*samples), different, false, 0, {}};
 }
 
-// `model1.` of `model1.0.weight`; empty for what is of the first model, or of none.
-std::string further_model_of(const std::string& name) {
-  constexpr std::string_view kModel = "model";
-  const std::string first = components_of(name).front();
-  const bool is_further = first.starts_with(kModel) && first.size() > kModel.size() &&
-                          first.find_first_not_of("0123456789", kModel.size()) == std::string::npos;
-  return is_further ? first + "." : "";
+// The order, of the tensor's micro-batch, of the most samples of which `extent` is a multiple; null where there is none.
+const Samples* longest_that_divides(const SampleOrders::OfMicrobatches& orders, const TensorId& id,
+                                    std::int64_t extent) {
+  const auto of_microbatch = orders.find({id.iteration, id.microbatch});
+  if (of_microbatch == orders.end()) return nullptr;
+  for (auto order = of_microbatch->second.rbegin(); order != of_microbatch->second.rend(); ++order) {
+    if (extent % order->first == 0) return &order->second;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -379,18 +381,23 @@ std::vector<std::uint64_t> hashes_of_rows(const std::byte* data, const Shape& sh
   return hashes;
 }
 
+std::string further_model_of(const std::string& name) {
+  constexpr std::string_view kModel = "model";
+  const std::string first = components_of(name).front();
+  const bool is_further = first.starts_with(kModel) && first.size() > kModel.size() &&
+                          first.find_first_not_of("0123456789", kModel.size()) == std::string::npos;
+  return is_further ? first + "." : "";
+}
+
 const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const {
-  const auto find_in = [&](const OfMicrobatches& orders) -> const Samples* {
-    const auto of_microbatch = orders.find({id.iteration, id.microbatch});
-    if (of_microbatch == orders.end()) return nullptr;
-    for (auto order = of_microbatch->second.rbegin(); order != of_microbatch->second.rend(); ++order) {
-      if (extent % order->first == 0) return &order->second;
-    }
-    return nullptr;
-  };
   const auto own = of_further_models.find(further_model_of(id.name.get()));
-  const Samples* samples = own == of_further_models.end() ? nullptr : find_in(own->second);
-  return samples != nullptr ? samples : find_in(told);
+  const Samples* samples = own == of_further_models.end() ? nullptr : longest_that_divides(own->second, id, extent);
+  return samples != nullptr ? samples : longest_that_divides(told, id, extent);
+}
+
+const Samples* SampleOrders::find_stacked(const TensorId& id, std::int64_t extent) const {
+  const auto own = stacked.find(further_model_of(id.name.get()));
+  return own == stacked.end() ? nullptr : longest_that_divides(own->second, id, extent);
 }
 
 bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct SampleOrders {
   // discriminator may be given what is real and what is made in one batch.
   std::map<std::string, OfMicrobatches> of_further_models;
 
+  // By the beginning of a further model's names, or nothing, the order of the rows along the lengths of which
+  // `add_stacked_orders` knows that they are blocks of samples, one behind the other.
+  std::map<std::string, OfMicrobatches> stacked;
+
   // By iteration and micro-batch, and by a length of the reference: how long the ranks' own parts are, where each rank
   // padded to the longest of its own samples.
   std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, std::set<std::vector<std::int64_t>>>> lengths;
@@ -43,6 +48,10 @@ struct SampleOrders {
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
   // micro-batch: of its own model, or else of the first; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;
+
+  // The order of the rows along a dimension of blocks of samples, or of several rows for each of theirs; null where it
+  // is not known to be one.
+  const Samples* find_stacked(const TensorId& id, std::int64_t extent) const;
 
   // True where some input of the micro-batch, of this extent, ends on the ranks at these lengths.
   bool are_own_lengths(const TensorId& id, std::int64_t extent, const std::vector<std::int64_t>& own) const;
@@ -69,6 +78,9 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs);
 
 // The reference's elements, row-major. Null where its inputs are split themselves, or sketched, which is not looked at.
 const std::byte* elements_of(const LogicalTensor& reference);
+
+// `model1.` of `model1.0.weight`; empty for what is of the first model, or of none.
+std::string further_model_of(const std::string& name);
 
 // An element of a tensor of int32 or int64.
 std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype);
