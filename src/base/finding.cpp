@@ -79,6 +79,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
      "order of steps"},
     {Reason::kChangedAfter, "changed-after",
      "untrusted: differs between ranks where the program changes parameters after their step"},
+    {Reason::kOtherMicrobatches, "other-microbatches",
+     "untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 
@@ -153,7 +155,8 @@ bool is_wrong(const Finding& finding) {
 bool is_in_question(const Finding& finding) {
   return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
          finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured ||
-         finding.reason == Reason::kOtherNames || finding.reason == Reason::kChangedAfter;
+         finding.reason == Reason::kOtherNames || finding.reason == Reason::kChangedAfter ||
+         finding.reason == Reason::kOtherMicrobatches;
 }
 
 bool is_of_step(const Finding& finding) {

@@ -65,6 +65,7 @@ enum class Reason : std::uint8_t {
   kOwnStatistics,
   kOtherNames,
   kChangedAfter,
+  kOtherMicrobatches,
 };
 std::string_view name_of(Reason reason);
 Vocabulary<Reason> vocabulary_of(Reason);

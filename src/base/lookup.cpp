@@ -1,5 +1,7 @@
 #include "base/lookup.h"
 
+#include <algorithm>
+
 #include "base/tensor_name.h"
 
 namespace ttrace {
@@ -23,6 +25,16 @@ std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const T
     calls.push_back(tensor);
   }
   return calls;
+}
+
+std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment) {
+  std::map<std::int32_t, std::int64_t> counts;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (id.microbatch == kNoMicrobatch) continue;
+    std::int64_t& count = counts[id.iteration];
+    count = std::max(count, std::int64_t{id.microbatch} + 1);
+  }
+  return counts;
 }
 
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name) {

@@ -1,6 +1,8 @@
 // Finds the logical tensors that belong to a given one.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,9 @@ const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind k
 // The tensors of this kind of all calls of a module in the iteration, micro-batch and pass of `id`, in order.
 std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const TensorId& id, Kind kind,
                                              std::string_view module);
+
+// How many micro-batches each iteration has, by the last of which something was recorded.
+std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment);
 
 // The parameter `name` as the iteration of `id` begins with it; null when it was not recorded.
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name);

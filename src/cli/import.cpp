@@ -33,8 +33,10 @@ std::vector<std::string> command_of(const ImportOptions& options) {
 }
 
 int run(const ImportOptions& options) {
-  const CommandResult result =
-      run_command(command_of(options), {{python_path_with(beside_program("share/ttrace"))}, false, "", {}});
+  Launch launch;
+  launch.environment = {python_path_with(beside_program("share/ttrace"))};
+  launch.in_own_group = false;
+  const CommandResult result = run_command(command_of(options), launch);
   if (!result.started) {
     throw InputError(fmt::format("--python {}: {}; expected a Python with the packages of the format", options.python,
                                  result.failure));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,12 +14,14 @@
 #include <vector>
 
 #include "align/recorded_bits.h"
+#include "base/count_of.h"
 #include "base/describe.h"
 #include "base/estimator.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/changed_after.h"
 #include "diagnose/loss_scales.h"
+#include "diagnose/other_microbatches.h"
 #include "diagnose/other_names.h"
 #include "diagnose/own_buffers.h"
 #include "diagnose/own_numbers.h"
@@ -85,6 +88,15 @@ class Questions {
       if (!is_wrong(finding)) continue;
       const bool is_by_name = few_shared_names_ && rests_on_name(finding, report_);
       if (is_by_name || other_of_no_module(finding, report_, evidence_)) reasons_[i] = Reason::kOtherNames;
+    }
+  }
+
+  void mark_microbatches() {
+    cut_ = batches_cut_otherwise(evidence_);
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& finding = report_.findings[i];
+      const bool is_of_cut = finding.id.microbatch != kNoMicrobatch && cut_.contains(finding.id.iteration);
+      if (is_of_cut && !reasons_[i] && is_wrong(finding)) reasons_[i] = Reason::kOtherMicrobatches;
     }
   }
 
@@ -190,8 +202,9 @@ class Questions {
     if (std::none_of(reasons_.begin(), reasons_.end(), [](const auto& reason) { return reason.has_value(); })) {
       return false;
     }
-    for (const Reason reason : {Reason::kOtherNames, Reason::kOwnNumbers, Reason::kChangedAfter,
-                                Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
+    for (const Reason reason :
+         {Reason::kOtherNames, Reason::kOtherMicrobatches, Reason::kOwnNumbers, Reason::kChangedAfter,
+          Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
       const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
       if (tensors == 0) continue;
       const std::size_t finding = first_of(reason);
@@ -309,6 +322,20 @@ class Questions {
                        [&](const TensorId& id) { return rows_of_packed(id) == finding.id; });
   }
 
+  std::string describe_cut(std::int32_t iteration) const {
+    const auto microbatches = [](std::int64_t count, std::int64_t samples) {
+      const std::string each = samples == 0 ? "" : fmt::format(" of {}", count_of(samples, "sample"));
+      return fmt::format("{} micro-batch{}{}", count, count == 1 ? "" : "es", each);
+    };
+    const CutOfBatch& cut = cut_.at(iteration);
+    const std::string of_candidate = microbatches(cut.candidate, cut.candidate_samples);
+    return fmt::format(
+        "iteration {}: the reference runs the batch in {}, the candidate in {}. What a micro-batch makes cannot be "
+        "compared then; the gradients that steps take, updates and parameters are. To compare all of it, run the "
+        "reference in {} as well (its gradients accumulated), or the candidate in {}, of which each rank has a part",
+        iteration, microbatches(cut.reference, cut.reference_samples), of_candidate, of_candidate, cut.reference);
+  }
+
   std::string sentence_about(std::size_t i, Reason reason) const {
     const Finding& finding = report_.findings[i];
     if (reason == Reason::kOtherNames && few_shared_names_) return *few_shared_names_;
@@ -319,6 +346,7 @@ class Questions {
           "let each begin with a value of its own in both programs",
           to_string(finding.id), printable(other_of_no_module(finding, report_, evidence_).value_or("")));
     }
+    if (reason == Reason::kOtherMicrobatches) return describe_cut(finding.id.iteration);
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
       return fmt::format(
           "{}. In the reference the iteration changes it, of a model that no optimizer updates: a moving average or a "
@@ -391,6 +419,7 @@ class Questions {
   const Evidence& evidence_;
   std::vector<std::optional<Reason>> reasons_;  // by finding: why it is set aside
   std::optional<std::string> few_shared_names_;
+  std::map<std::int32_t, CutOfBatch> cut_;  // by iteration
 };
 
 }  // namespace
@@ -399,6 +428,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
                          const Evidence& evidence) {
   Questions questions(report, follows_from, evidence);
   questions.mark_names();
+  questions.mark_microbatches();
   questions.mark_own_numbers();
   questions.mark_changed_after();
   questions.mark_loss_scales();

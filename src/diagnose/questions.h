@@ -15,6 +15,8 @@ namespace ttrace {
 // looked for again.
 //
 // other-names: what is wrong by its name alone (diagnose/other_names.h).
+// other-microbatches: what is of a micro-batch, in iterations whose batch both sides cut otherwise
+//   (diagnose/other_microbatches.h).
 // unknown-loss-scale: the gradients of a micro-batch, and its loss, that are one multiple of the reference's, an integer
 // or one over it, or the loss alone, while every update and value of a parameter passes that steps make of them.
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of

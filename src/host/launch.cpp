@@ -103,7 +103,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& added)
 // Whether the command leads a group of processes, so that a signal reaches what a shell or a launcher has started, too.
 // One that may talk to a terminal stays in this process's group: in another it would be stopped when it reads.
 bool leads_group(const Launch& launch, const std::string& log) {
-  return !log.empty() || launch.timeout.count() > 0 || isatty(STDIN_FILENO) == 0;
+  return launch.in_own_group && (!log.empty() || launch.timeout.count() > 0 || isatty(STDIN_FILENO) == 0);
 }
 
 struct Spawned {

@@ -28,11 +28,13 @@ struct Launch {
   std::string directory;                 // to run in; empty: this process's
   std::function<void()> on_second = {};  // called about every second; may be empty
   std::chrono::seconds timeout{0};       // then the command gets SIGTERM, and SIGKILL ten seconds later; 0: none
+  bool in_own_group = true;              // false: it ends with this process's group, as a part of ttrace does
 };
 
 // Runs the command with this process's stdin, stdout and stderr. SIGINT, SIGTERM and SIGHUP that are sent to this
 // process alone are forwarded; the terminal sends its own to both. Where stdin is no terminal, or there is a time limit,
-// a signal goes to all that the command has started, too: a shell that is killed leaves its training running.
+// the command leads a group, and a signal goes to all that it has started: a shell that is killed leaves its training
+// running.
 CommandResult run_command(const std::vector<std::string>& command, const Launch& launch);
 
 // Returns the last signal that came for this process while it ran a command, or 0.

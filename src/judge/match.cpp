@@ -214,16 +214,6 @@ void note_model_size(const Matching& matching, std::vector<std::string>& notes) 
   }
 }
 
-std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment) {
-  std::map<std::int32_t, std::int64_t> counts;
-  for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.microbatch == kNoMicrobatch) continue;
-    std::int64_t& count = counts[id.iteration];
-    count = std::max(count, std::int64_t{id.microbatch} + 1);
-  }
-  return counts;
-}
-
 // One micro-batch of the reference is one of the candidate; where their numbers differ, most is missing or has another
 // shape, and this says why.
 void note_microbatches(const Alignment& reference, const Alignment& candidate, std::vector<std::string>& notes) {

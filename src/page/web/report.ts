@@ -89,6 +89,8 @@ export type Reason =
   // of steps
   | "other-names"
   | "changed-after" // untrusted: differs between ranks where the program changes parameters after their step
+  // untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run
+  | "other-microbatches"
 
 export type StatisticName =
   | "rel_err" // the norm of the difference over that of the reference

@@ -97,6 +97,8 @@ Reason = Literal[
     # order of steps
     "other-names",
     "changed-after",  # untrusted: differs between ranks where the program changes parameters after their step
+    # untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run
+    "other-microbatches",
 ]
 
 StatisticName = Literal[

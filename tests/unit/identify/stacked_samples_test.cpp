@@ -66,7 +66,8 @@ TEST_CASE("crops one behind the other, and rows of a sample together, are told a
         CAPTURE(together);
         CAPTURE(rounding);
         const auto found = findings_in(checked(one_process(together), candidate, kNothingSaid));
-        CHECK(found.size() == (rounding > 0 ? 1 : 0));  // nothing is allowed here: what is rounded otherwise fails itself
+        CHECK(found.size() ==
+              (rounding > 0 ? 1 : 0));  // nothing is allowed here: what is rounded otherwise fails itself
         for (const std::string& text : found) CHECK(has(text, "head input"));
       }
     }
