@@ -42,13 +42,20 @@ class DataParallel(Adapter, module="torch.distributed", level=Level.WRAPPER):
 
 
 def averagings(model: torch.nn.Module | None) -> Iterator[Averaging]:
-    """Of all wrappers in the model, each kind once."""
+    """Of all wrappers in the model, and the one around it, each kind once."""
     seen = []
-    for module in model.modules() if model is not None else ():
+    for module in (*_around(model), *model.modules()) if model is not None else ():
         for averaging in _of_module(module):
             if averaging not in seen:
                 seen.append(averaging)
                 yield averaging
+
+
+def _around(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The wrapper in whose forward the model is called, where the program has called this forward by its name: then the
+    wrapper itself is no module that is called."""
+    wrapper = getattr(torch.nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+    return [wrapper] if wrapper is not None and wrapper.module is model else []
 
 
 def _fsdp1() -> tuple[type, ...]:
