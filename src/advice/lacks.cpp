@@ -62,6 +62,13 @@ std::string estimate_command(const Report& report) {
   return fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
 }
 
+// True where what is wrong first is explained, and its place is no guess: no line of annotations would make it right.
+bool is_explained(const Report& report) {
+  const std::vector<RootCause>& roots = report.explanation.roots;
+  return !roots.empty() && roots[0].diagnosis && !report.findings[roots[0].finding].guessed &&
+         report.explanation.questions.empty();
+}
+
 // True where each rank has recorded its part of the tensor, wherever that lies. No line places what some do not have.
 bool is_there(const TensorId& id, const Alignment& alignment) {
   return alignment.tensors.contains(id) ||
@@ -82,7 +89,7 @@ std::optional<Step> lacks_correspondence(const Report& report, const Situation& 
 }
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {
-  if (situation.is_mapping_known) return std::nullopt;
+  if (situation.is_mapping_known || is_explained(report)) return std::nullopt;
   const std::string other = other_parameter(situation.candidate.alignment, report);
   const std::string or_else =
       other.empty() ? ""

@@ -129,7 +129,10 @@ class Combiner {
     }
     const bool is_sum = combined.placement.placement == Placement::kPartial;
     const bool is_far = std::all_of(all.begin(), all.end(), [](const Seen& seen) { return seen.axis->is_far; });
-    combined.line = {to_string(combined.placement), any_certain, any_certain || !(is_sum || is_far),
+    const bool is_order_open =
+        std::any_of(all.begin(), all.end(), [](const Seen& seen) { return seen.axis->is_order_open; });
+    const bool excuses = is_sum || is_far || is_order_open;
+    combined.line = {to_string(combined.placement), any_certain, any_certain || !excuses,
                      fmt::format("{}", fmt::join(whys, "; "))};
     return combined;
   }

@@ -60,6 +60,20 @@ std::set<std::string> competing_roles(const Decision& decision, const AxisPlacem
   return others;
 }
 
+// True where a plausible hypothesis splits the same dimension in another order, and has another error: the tensor lies as
+// neither does where both errors are far beyond rounding, and samples in an order of their own are near in any.
+bool is_order_open(const Decision& decision, const AxisPlacement& axis) {
+  const Hypothesis& best = decision.best();
+  return std::any_of(decision.plausible.begin(), decision.plausible.end(), [&](const Hypothesis* other) {
+    return other->fit.error() != best.fit.error() &&
+           std::any_of(other->axes.begin(), other->axes.end(), [&](const AxisPlacement& placement) {
+             return placement.axis == axis.axis && placement.placement == Placement::kShard &&
+                    placement.placement == axis.placement && placement.dim == axis.dim &&
+                    placement.layout != axis.layout;
+           });
+  });
+}
+
 // Says what the best hypothesis does with the axis: certain when all plausible hypotheses agree about it.
 AxisObservation observe_axis(const Decision& decision, const AxisPlacement& axis) {
   const std::string role = role_of(decision.best().axes, axis.axis);
@@ -72,6 +86,7 @@ AxisObservation observe_axis(const Decision& decision, const AxisPlacement& axis
   }
   if (const std::set<std::string> also = competing_roles(decision, axis); !also.empty()) {
     seen.why = fmt::format("{}; fits as well: {}", describe_error(fit), fmt::join(also, ", "));
+    seen.is_order_open = is_order_open(decision, axis);
     return seen;
   }
   double otherwise = std::numeric_limits<double>::infinity();

@@ -18,7 +18,8 @@ struct AxisObservation {
   bool certain = false;
   bool by_default = false;  // it lies so without a rule as well
   std::string why;
-  bool is_far = false;  // no tensor comes near the reference in any way that the shapes allow
+  bool is_far = false;         // no tensor comes near the reference in any way that the shapes allow
+  bool is_order_open = false;  // it comes as near in another order of the elements, and is not the same then
 };
 
 // One subject.

@@ -18,7 +18,8 @@ struct DraftLine {
   std::string text;
   bool certain = false;
   // False for a guess that would excuse a wrong tensor, a sum, or a factor, that nothing shows to be meant, and for one
-  // that the values contradict, which may make a right tensor wrong. It is written as a comment (`Guess`).
+  // that the values contradict, or that is one of several orders which fit alike: these may make a right tensor wrong.
+  // It is written as a comment (`Guess`).
   bool counts = true;
   std::string why;  // what it was seen on, and how near the values came
 };
