@@ -58,6 +58,7 @@ double multiple_of(const Finding& finding) {
   const double factor = finding.difference->uniform_factor();
   if (!(finding.difference->uniform_factor_residual() <= bound) || !(factor > 0)) return 1;
   const double nearest = nearest_whole_factor(factor);
+  if (bound * std::max(nearest, 1 / nearest) >= 0.5) return 1;  // the next whole factor would be as near
   return std::fabs(factor - nearest) <= bound * nearest ? nearest : 1;
 }
 

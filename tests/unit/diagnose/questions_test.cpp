@@ -255,6 +255,19 @@ std::optional<PossibleLossScale> possible_scale(const Trace& one, const Trace& t
 
 }  // namespace
 
+TEST_CASE("gradients that may be anything do not say that a scale is left for steps") {
+  const Trace one = undone_trace("", 1, 1, 1, 1), two = undone_trace("tp=2", 2, 2, 1, 5);
+  const Alignment reference = align(one, {}, {});
+  const Alignment candidate = align(two, {}, layout_of(reference));
+  Report report = explained(one, two);
+  for (Finding& finding : report.findings) {
+    if (finding.id.kind == Kind::kMainGrad) finding.allowed = 2;
+  }
+  const auto possible = possible_loss_scale(report, {reference, candidate, two.mesh, {}});
+  REQUIRE(possible);
+  CHECK(possible->may_explain_all);
+}
+
 TEST_CASE("a scale that a step undoes may explain all, also where another error spoils most steps") {
   const Trace one = undone_trace("", 1, 1, 1, 1);
   const auto undone = possible_scale(one, undone_trace("tp=2", 2, 2, 1, 5));
