@@ -18,6 +18,7 @@
 #include "judge/later_sums.h"
 #include "judge/scaled_back.h"
 #include "judge/shared_inputs.h"
+#include "judge/stepped_parameters.h"
 #include "judge/unproved_steps.h"
 #include "judge/zero_gradients.h"
 
@@ -356,6 +357,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     sums.note(report.notes);
   } else {
     pass_what_is_proved(steps, findings);
+    pass_stepped_parameters(matching.pairs, steps, findings, report.notes);
     pass_scaled_back(findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
     pass_reduced_in_step(matching.pairs, findings, report.notes);
