@@ -266,11 +266,21 @@ std::map<TensorId, std::string> doubts_of(std::span<const Finding> findings, boo
   return doubts;
 }
 
-// Counts what is proved. What is waived is not.
+// Counts what is proved. What is waived is not. What begins at zero holds back the gradients behind it, and recording
+// goes on until these are more: what is zero on both sides in one iteration, and proved in a later one, does not count.
 Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<TensorId>& waived) {
+  std::map<ToleranceKey, std::int32_t> last_proved;
+  for (const auto& [id, doubt] : doubts) {
+    if (!doubt.empty() || waived.contains(id)) continue;
+    const auto [found, is_new] = last_proved.try_emplace({id.kind, id.name}, id.iteration);
+    if (!is_new) found->second = std::max(found->second, id.iteration);
+  }
   Proofs proofs;
   for (const auto& [id, doubt] : doubts) {
     const bool is_waived = waived.contains(id);
+    const auto proved = last_proved.find({id.kind, id.name});
+    const bool is_proved_later = proved != last_proved.end() && proved->second > id.iteration;
+    if (!is_waived && doubt == name_of(Reason::kAllZero) && is_proved_later) continue;
     KindProof& proof = proofs[id.kind];
     ++proof.compared;
     if (is_waived || !doubt.empty()) {
