@@ -122,6 +122,7 @@ inline constexpr const char* kByWaiver = "waiver";
 //   where main_grad and param_after have theirs; nor does a loss that is noise (of advantages) where main_grad has.
 // - an initial parameter may be zero by design, as most biases are, and so may what an optimizer holds of it; where one
 //   is, it does not count. Nor does a buffer that is zero, or each rank's own.
+// What is zero in one iteration, and proved in a later one, is not counted at all (judge_all.cpp).
 std::set<Kind> unproved_kinds(const Proofs& proofs);
 
 // An override of the tolerance file, and what it did.

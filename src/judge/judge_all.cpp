@@ -18,6 +18,7 @@
 #include "judge/later_sums.h"
 #include "judge/scaled_back.h"
 #include "judge/shared_inputs.h"
+#include "judge/stepped_parameters.h"
 #include "judge/unproved_steps.h"
 #include "judge/zero_gradients.h"
 
@@ -265,11 +266,21 @@ std::map<TensorId, std::string> doubts_of(std::span<const Finding> findings, boo
   return doubts;
 }
 
-// Counts what is proved. What is waived is not.
+// Counts what is proved. What is waived is not. What begins at zero holds back the gradients behind it, and recording
+// goes on until these are more: what is zero on both sides in one iteration, and proved in a later one, does not count.
 Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<TensorId>& waived) {
+  std::map<ToleranceKey, std::int32_t> last_proved;
+  for (const auto& [id, doubt] : doubts) {
+    if (!doubt.empty() || waived.contains(id)) continue;
+    const auto [found, is_new] = last_proved.try_emplace({id.kind, id.name}, id.iteration);
+    if (!is_new) found->second = std::max(found->second, id.iteration);
+  }
   Proofs proofs;
   for (const auto& [id, doubt] : doubts) {
     const bool is_waived = waived.contains(id);
+    const auto proved = last_proved.find({id.kind, id.name});
+    const bool is_proved_later = proved != last_proved.end() && proved->second > id.iteration;
+    if (!is_waived && doubt == name_of(Reason::kAllZero) && is_proved_later) continue;
     KindProof& proof = proofs[id.kind];
     ++proof.compared;
     if (is_waived || !doubt.empty()) {
@@ -356,6 +367,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     sums.note(report.notes);
   } else {
     pass_what_is_proved(steps, findings);
+    pass_stepped_parameters(matching.pairs, steps, findings, report.notes);
     pass_scaled_back(findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
     pass_reduced_in_step(matching.pairs, findings, report.notes);

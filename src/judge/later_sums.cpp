@@ -124,6 +124,21 @@ bool is_update(const Finding& finding) {
   return finding.id.kind == Kind::kParamDelta && finding.difference && finding.difference->reference_square > 0;
 }
 
+// True where the copies' sum is as large as rounding may be, of a gradient that is rounding alone. Each rank has its own.
+bool are_terms_of_noise(const Finding& finding, const PairsById& pairs) {
+  const auto found = pairs.find(finding.id);
+  if (!is_unlike_copies_of_main_gradient(finding) || *finding.allowed < 1 || found == pairs.end()) return false;
+  const TensorPair& pair = *found->second;
+  if (pair.candidate->annotated || !has_values(*pair.reference) || !has_values(*pair.candidate)) return false;
+  const Values reference = values_of(*pair.reference);
+  Values sum(reference.size());
+  for (const std::int32_t replica : replicas_of(*pair.candidate)) {
+    const Values copy = values_of(*pair.candidate, replica);
+    std::transform(sum.begin(), sum.end(), copy.begin(), sum.begin(), std::plus());
+  }
+  return relative_distance(sum, reference) <= kNoiseSpan * *finding.allowed;
+}
+
 // True where of the first iteration whose updates tell of gradients, `from` or later, most are right, of these
 // parameters. What is wrong in one iteration makes all gradients of the next one wrong.
 bool are_updates_right(const std::set<std::string>& parameters, std::int32_t from,
@@ -164,6 +179,15 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
       own.begin(), own.end(), [](const Finding* a, const Finding* b) { return a->id.iteration < b->id.iteration; });
   if (!are_updates_right(telling, (*first)->id.iteration, findings)) return;
   for (Finding* finding : own) let_pass(*finding);
+  for (Finding& finding : findings) {
+    if (!are_terms_of_noise(finding, pairs_by_id)) continue;
+    finding.verdict = Verdict::kUntrusted;
+    finding.reason = Reason::kNoise;
+    finding.ranks.clear();
+    finding.message =
+        fmt::format("{}: each rank has its own before the step, as of the other gradients, and rounding alone",
+                    to_string(finding.id));
+  }
   notes.push_back(fmt::format(
       "{} of gradients before the step, the first {}: each rank has its own, these add up to the reference's, "
       "and the updates are right that steps make of them: they are reduced in the step, and were compared as "

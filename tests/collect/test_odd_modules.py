@@ -252,11 +252,16 @@ def test_a_compiled_module_is_recorded_from_outside_under_its_own_name(collect, 
                 assert numpy.allclose(values, plain.all[identity], rtol=1e-5, atol=1e-7), identity
 
 
-def test_with_compilation_disabled_every_module_is_recorded(collect, script):
-    text = COMPILED.format(compile="model.first.compile(); model = torch.compile(model)")
+@pytest.mark.parametrize("variable", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+@pytest.mark.parametrize(
+    "compile_",
+    ["model.first.compile(); model = torch.compile(model)", "OtherBlock.forward = torch.compile(OtherBlock.forward)"],
+)
+def test_with_compilation_disabled_every_module_is_recorded(collect, script, variable, compile_):
+    text = COMPILED.format(compile=compile_)
     # PyTorch reads it when it is imported: not in a warm process.
     command = [part for part in script(text) if part != warm.__file__]
-    collected = collect(command=command, environment={"TORCH_COMPILE_DISABLE": "1"})
+    collected = collect(command=command, environment={variable: "1"})
     assert collected.code == 0 and len(collected.messages) == 1, collected.process.stderr
     blocks = [f"{block}{inner}" for block in ("first", "second", "third") for inner in (".a", ".b", "")]
     assert collected.rank().names("output") == 2 * [*blocks, "(model)"]

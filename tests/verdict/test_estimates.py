@@ -4,7 +4,7 @@ import numpy
 import pytest
 from forged import change, training_run
 
-SAME = "; expected runs of one program: the same seeds, data and software"
+SAME = "; expected runs of one program: the same seeds, data and software: collect it again"
 
 
 def nan_in_one_place(tensors):

@@ -2,6 +2,7 @@
 recorded, under its own name, and a warning says that nothing inside is. The compiler may leave parts of the inside to
 Python, and calls graphs that look like modules; neither is recorded, because they differ from call to call."""
 
+import os
 import sys
 
 import torch
@@ -21,5 +22,6 @@ def compiler_of(module: torch.nn.Module) -> str:
 
 
 def is_disabled() -> bool:
-    """By TORCH_COMPILE_DISABLE: what torch.compile returns then calls what it was made of."""
-    return bool(getattr(sys.modules.get("torch._dynamo.config"), "disable", False))
+    """By TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE: what torch.compile returns then calls what it was made of."""
+    by_config = getattr(sys.modules.get("torch._dynamo.config"), "disable", False)
+    return bool(by_config) or os.environ.get("TORCHDYNAMO_DISABLE") == "1"

@@ -213,3 +213,21 @@ TEST_CASE("the module that made a wrong gradient comes before the one whose outp
   CHECK(test::findings_in(report) ==
         std::vector<std::string>{"second grad_input: exceeds-tolerance", "first grad_output: exceeds-tolerance"});
 }
+
+TEST_CASE("a tensor that is zero in one iteration is no gap in the proof where a later one proves it") {
+  for (const std::int32_t proved_in : {0, 1}) {
+    Alignment reference, candidate;
+    std::vector<Difference> differences;
+    for (const std::int32_t iteration : {0, 1}) {
+      for (Alignment* const side : {&reference, &candidate}) add_tensor(*side, output("zero", 0, iteration));
+      differences.push_back(moved_by(0));
+      if (iteration != proved_in) differences.back().reference_square = differences.back().candidate_square = 0;
+    }
+    ToleranceFile tolerance;
+    tolerance.tensors[{Kind::kOutput, "zero"}].allowed = 0.1;
+    const Report report = judge_all(reference, match(reference, candidate), differences, &tolerance);
+    const KindProof& proof = report.proof.by_kind->at(Kind::kOutput);
+    CHECK(proof.proved == 1);
+    CHECK(proof.compared == (proved_in == 1 ? 1 : 2));
+  }
+}

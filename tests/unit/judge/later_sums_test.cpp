@@ -68,6 +68,31 @@ TEST_CASE("gradients that the optimizer reduces in its step are right where most
   CHECK(findings_in(checked_steps({{-1, 0, 0}, {9, 0, 0}})).size() == 4);
 }
 
+TEST_CASE(
+    "beside these, a gradient that is rounding alone is each rank's own as well, and larger than noise it is not") {
+  for (const auto& [own, is_noise] : {std::pair(2.4e-9F, true), {1e-6F, false}}) {
+    const auto with_noise = [](Trace trace, const std::vector<float>& ranks) {
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, "scale"), {2}, {ranks[rank], -ranks[rank]});
+      }
+      return trace;
+    };
+    const Trace one = with_noise(trace_of_steps("", {{4}}), {1e-9F});
+    const Trace two = with_noise(trace_of_steps("tp=2", {{-1}, {9}}), {-1e-9F, own});
+    const Alignment reference = align(one, annotations(""), {});
+    const Alignment candidate = align(two, annotations(""), layout_of(reference));
+    const Matching matching = match(reference, candidate);
+    ToleranceFile tolerance;
+    for (const char* name : {"a", "b"}) {
+      for (const Kind kind : {Kind::kMainGrad, Kind::kParamDelta}) tolerance.tensors[{kind, name}].allowed = 1e-6;
+    }
+    tolerance.tensors[{Kind::kMainGrad, "scale"}].allowed = 4;
+    const Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
+    CHECK(findings_in(report) ==
+          std::vector<std::string>{is_noise ? "scale main_grad: noise" : "scale main_grad: replicas-disagree"});
+  }
+}
+
 TEST_CASE("they are not where each rank's own has the signs of all: so has the first update of Adam") {
   CHECK(findings_in(checked_steps({{3}, {5}})) ==
         std::vector<std::string>{"a main_grad: replicas-disagree", "b main_grad: replicas-disagree"});

@@ -435,7 +435,7 @@ TEST_CASE("a flipped sign is not allowed in kinds that no optimizer steps") {
     CHECK_THROWS_WITH_AS(estimate_flip(large, small),
                          ("perturbed run 'p1': moves large " + std::string(name_of(kind)) +
                           " 5.24e+05 times as far as every other perturbed run; expected runs of one program: the same "
-                          "seeds, data and software")
+                          "seeds, data and software: collect it again")
                              .c_str(),
                          InputError);
   }
@@ -499,11 +499,11 @@ TEST_CASE("a perturbed run that answers more than the others is no run of the pr
   CHECK(refusal_of(runs_of(tensors, {normal, twice, normal})).empty());
   CHECK(refusal_of(runs_of(tensors, {normal, outlier, normal})) ==
         "perturbed run 'p1': moves a typical output 30 times as far as every other perturbed run; expected runs of one "
-        "program: the same seeds, data and software");
+        "program: the same seeds, data and software: collect it again");
   CHECK(
       refusal_of(runs_of(tensors, {normal, {0.01, 0.01, 0.3}, normal})) ==
       "perturbed run 'p1': moves c output 30 times as far as every other perturbed run; expected runs of one program: "
-      "the same seeds, data and software");
+      "the same seeds, data and software: collect it again");
   // Two elements of which one follows from the other may be so far off by luck; sixteen may not.
   for (const auto& [elements, times, is_luck] : {std::tuple(2, 42, true), {2, 500, false}, {16, 42, false}}) {
     std::vector<RunDifferences> runs = runs_of(tensors, {normal, {0.01, 0.01, 0.001 * times}, {0.01, 0.01, 0.001}});
@@ -533,6 +533,37 @@ TEST_CASE("a run whose tokens were sent elsewhere may answer more after that, no
   CHECK_FALSE(refused({1e-3, 0.5, 0.1, 0.1}).empty());  // other data
 }
 
+TEST_CASE("behind a step of noise that moves the other runs, too, one may be farther by luck; not before it") {
+  Model model;
+  std::vector<const LogicalTensor*> tensors;
+  for (const std::int32_t iteration : {0, 1}) {
+    for (const char* name : {"a", "b", "c", "d"}) {
+      LogicalTensor* const output = model.changeable(Kind::kOutput, name, 0);
+      output->id.iteration = iteration;
+      tensors.push_back(output);
+    }
+  }
+  for (const char* name : {"w", "v", "scale"}) tensors.push_back(model.tensor(Kind::kMainGrad, name));
+  tensors.push_back(model.tensor(Kind::kParamDelta, "scale"));
+  struct Run {
+    double before, behind, gradient = 2, step = 2;
+  };
+  const auto refused = [&](const Run& other, const Run& last) {
+    std::vector<std::vector<double>> responses;
+    for (const Run& run : {other, other, last}) {
+      std::vector<double>& one = responses.emplace_back(4, run.before);
+      one.insert(one.end(), 4, run.behind);
+      one.insert(one.end(), {1e-3, 1e-3, run.gradient, run.step});
+    }
+    return !refusal_of(runs_of(tensors, responses)).empty();
+  };
+  CHECK_FALSE(refused({1e-3, 1e-2}, {1e-3, 0.1}));
+  CHECK(refused({1e-3, 1e-2}, {0.1, 0.1}));                     // it was another before
+  CHECK(refused({1e-3, 1e-3}, {1e-3, 0.1}));                    // the noise reaches nothing in the others
+  CHECK(refused({1e-3, 1e-2, 1e-2, 2}, {1e-3, 0.1}));           // the others' gradient is none
+  CHECK(refused({1e-3, 1e-2, 2, 1e-2}, {1e-3, 0.1, 2, 1e-2}));  // no step was made of it
+}
+
 TEST_CASE("a rerun that answers more than rounding does is refused") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0)};
@@ -542,7 +573,7 @@ TEST_CASE("a rerun that answers more than rounding does is refused") {
   CHECK(
       refusal_of(runs, &far) ==
       "rerun 'again': moves a typical output 30 times as far as every perturbed run; expected runs of one program: the "
-      "same seeds, data and software");
+      "same seeds, data and software: collect it again");
 }
 
 TEST_CASE("a run with NaN where the reference has none is refused") {
