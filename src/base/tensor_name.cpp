@@ -129,10 +129,10 @@ std::vector<ElementNumber> numbers_in_member(std::string_view name) {
   return numbers;
 }
 
-std::int64_t call_number_of(std::string_view name) {
-  const std::string_view call = TensorName(name).call;
-  const auto number = call.empty() ? std::nullopt : number_at(call, 1);
-  return number ? number->value : 0;
+std::int64_t number_of_call(const TensorName& name) {
+  std::int64_t number = 0;
+  if (!name.call.empty()) std::from_chars(name.call.data() + 1, name.call.data() + name.call.size(), number);
+  return number;
 }
 
 }  // namespace ttrace

@@ -78,7 +78,7 @@ struct ElementNumber {
 // Returns the outermost first.
 std::vector<ElementNumber> numbers_in_member(std::string_view name);
 
-// The number of the call, counted from 0.
-std::int64_t call_number_of(std::string_view name);
+// Counts from 0; a name of the first call has none.
+std::int64_t number_of_call(const TensorName& name);
 
 }  // namespace ttrace

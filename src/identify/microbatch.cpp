@@ -113,7 +113,7 @@ struct CommonInputs {
   // the batch and nothing else, while a hidden dimension may be split by other axes. Where each rank was given all of
   // these, as the ids of tables that one rank has each, the first dimension of what the model is given decides.
   bool are_slices() const {
-    if (are_lists || are_told_by_lists()) return true;
+    if (are_lists || !tellings.empty()) return true;  // bytes say of a list which elements are whose
     const auto is_integer = [](const auto& item) { return !is_floating(item.second.reference->dtype); };
     const auto is_of_batch = [](const auto& item) {
       return item.second.dim == 0 && TensorName(item.first.name).path == kRootModule;
@@ -122,10 +122,6 @@ struct CommonInputs {
     return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
   }
 
-  // True where each rank was given elements of one of the reference's lists, bit for bit.
-  bool are_told_by_lists() const {
-    return std::any_of(tellings.begin(), tellings.end(), [](const auto& item) { return item.second.exact; });
-  }
 };
 
 bool is_of_whole_model(const TensorId& id) { return TensorName(id.name).path == kRootModule; }

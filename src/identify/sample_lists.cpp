@@ -60,7 +60,7 @@ std::vector<Place> places_in(const TensorId& id) {
     place.number = number;
     return &place;
   };
-  Place* called = add(parts.path, "", parts.member, call_number_of(name));
+  Place* called = add(parts.path, "", parts.member, number_of_call(parts));
   called->is_call = true;
   called->list.name = called->front + "#*";
   const std::string_view uncalled = std::string_view(name).substr(0, name.size() - parts.call.size());
