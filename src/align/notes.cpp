@@ -179,10 +179,10 @@ void note_lists(const Microbatches& microbatches, const RankTable& table, std::v
   if (told.empty()) return;
   std::vector<std::string> names;
   for (const std::string& name : told) names.push_back(printable(name));
-  notes.push_back(
-      fmt::format("each of the ranks along {} numbers the elements of its own samples in lists from 0: they are compared "
-                  "with the reference's of the same samples, as their bytes say: {}",
-                  describe_axes(microbatches, table), comma_list(names)));
+  notes.push_back(fmt::format(
+      "each of the ranks along {} numbers the elements of its own samples in lists from 0: they are compared "
+      "with the reference's of the same samples, as their bytes say: {}",
+      describe_axes(microbatches, table), comma_list(names)));
 }
 
 // Notes packed sequences, whose numbers count within what the rank was given.

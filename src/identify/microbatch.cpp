@@ -121,7 +121,6 @@ struct CommonInputs {
     if (any_integer && are_integers_whole && std::any_of(sliced.begin(), sliced.end(), is_of_batch)) return true;
     return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
   }
-
 };
 
 bool is_of_whole_model(const TensorId& id) { return TensorName(id.name).path == kRootModule; }
@@ -226,7 +225,7 @@ bool are_own_counts(const SlicedInput& input) {
 
 // The tensors of all lists, as the reference and the ranks number them. A module that is called fewer times on each rank may
 // be given slices, where no bytes say otherwise.
-std::set<TensorId> elements_of(const std::vector<DividedList>& lists) {
+std::set<TensorId> tensors_of(const std::vector<DividedList>& lists) {
   std::set<TensorId> elements;
   for (const DividedList& list : lists) {
     if (list.are_calls && !list.tells()) continue;
@@ -261,7 +260,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
   common.lists = divided_lists_of(table, census, microbatches, layout);
   common.tellings = tellings_of(common.lists, microbatches.ranks);
   common.are_whole = are_given_all(inputs);
-  const std::set<TensorId> elements = elements_of(common.lists);  // under the reference's numbers, of other samples
+  const std::set<TensorId> elements = tensors_of(common.lists);  // under the reference's numbers, of other samples
   for (auto& [id, input] : inputs) {
     const bool is_integer = !is_floating(input.reference->dtype);
     common.any_integer = common.any_integer || is_integer;

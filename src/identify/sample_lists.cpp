@@ -321,8 +321,8 @@ SampleLists::SampleLists(const std::vector<DividedList>& lists, const SampleOrde
   const auto is_inside_numbered = [&](const DividedList& list) {
     return std::ranges::any_of(numbered, [&](const DividedList* outer) {
       return !outer->are_calls && outer->id.iteration == list.id.iteration &&
-             outer->id.microbatch == list.id.microbatch && outer->id.kind == list.id.kind &&
-             outer->call == list.call && list.front.starts_with(outer->front);
+             outer->id.microbatch == list.id.microbatch && outer->id.kind == list.id.kind && outer->call == list.call &&
+             list.front.starts_with(outer->front);
     });
   };
   for (const DividedList& list : lists) {  // those around others come first

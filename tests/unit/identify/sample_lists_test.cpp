@@ -33,7 +33,8 @@ void add_matched(Trace& trace, std::size_t rank, const Dealt& dealt, bool are_al
     add_int64(trace, rank, element(Kind::kOutput, "criterion:", i, ""), {1}, {sample * 3 + (i == 0 ? dealt.error : 0)});
   }
   // What says that the ranks have slices, and not which.
-  add_int64(trace, rank, tensor_id(Kind::kInput, "(model)", 0), {std::ssize(all)}, std::vector<std::int64_t>(all.size(), 5));
+  add_int64(trace, rank, tensor_id(Kind::kInput, "(model)", 0), {std::ssize(all)},
+            std::vector<std::int64_t>(all.size(), 5));
 }
 
 Trace matched_whole(bool are_alike = false) {
