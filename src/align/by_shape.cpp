@@ -672,7 +672,9 @@ class ShapePlacer {
       return true;
     }
     const bool is_activation = !is_parameter_kind(kind) && kind != Kind::kScalar;
-    if (grouping_.microbatches.lists && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
+    const bool may_be_others =
+        grouping_.microbatches.open_lists || grouping_.microbatches.lists.is_open(subject.groups[0]->id);
+    if (may_be_others && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
     if (samples.open) return true;
     const bool splits = !splits_nothing(assignment);
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;

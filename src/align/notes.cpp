@@ -173,6 +173,18 @@ void note_own_counts(const Microbatches& microbatches, const RankTable& table, s
       describe_axes(microbatches, table), list_of_names(microbatches.samples.own_counts)));
 }
 
+// Notes lists of which each rank numbers the elements of its own samples from 0.
+void note_lists(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  const std::set<std::string>& told = microbatches.lists.told();
+  if (told.empty()) return;
+  std::vector<std::string> names;
+  for (const std::string& name : told) names.push_back(printable(name));
+  notes.push_back(fmt::format(
+      "each of the ranks along {} numbers the elements of its own samples in lists from 0: they are compared "
+      "with the reference's of the same samples, as their bytes say: {}",
+      describe_axes(microbatches, table), comma_list(names)));
+}
+
 // Notes packed sequences, whose numbers count within what the rank was given.
 void note_packed(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (microbatches.packed.own_numbers.empty()) return;
@@ -219,6 +231,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   note_padding(grouping.microbatches, ranks, notes);
   note_numbers_anew(grouping.microbatches, ranks, notes);
   note_own_counts(grouping.microbatches, ranks, notes);
+  note_lists(grouping.microbatches, ranks, notes);
   note_packed(grouping.microbatches, ranks, notes);
   note_deduced(alignment, notes);
   note_batch_axes(alignment, grouping.microbatches, ranks, notes);

@@ -117,4 +117,22 @@ std::string with_number(std::string_view name, const NameNumber& number, std::in
   return fmt::format("{}{}{}", name.substr(0, number.begin), value, name.substr(number.end));
 }
 
+std::vector<ElementNumber> numbers_in_member(std::string_view name) {
+  std::vector<ElementNumber> numbers;
+  const TensorName parts(name);
+  const std::size_t end_of_member = parts.path.size() + parts.member.size();
+  for (std::size_t begin = parts.path.size() + 1; begin < end_of_member;) {
+    const std::size_t end = std::min(name.find('.', begin), end_of_member);
+    if (const auto number = number_at(name.substr(0, end), begin)) numbers.push_back({begin, end, number->value});
+    begin = end + 1;
+  }
+  return numbers;
+}
+
+std::int64_t number_of_call(const TensorName& name) {
+  std::int64_t number = 0;
+  if (!name.call.empty()) std::from_chars(name.call.data() + 1, name.call.data() + name.call.size(), number);
+  return number;
+}
+
 }  // namespace ttrace

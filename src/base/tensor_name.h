@@ -69,4 +69,16 @@ std::string without_numbers(std::string_view name);
 
 std::string with_number(std::string_view name, const NameNumber& number, std::int64_t value);
 
+// A number in the name's member, which stands at [begin, end) of the name: of an element of a list, as `1` in `:1.boxes`.
+struct ElementNumber {
+  std::size_t begin = 0, end = 0;
+  std::int64_t value = 0;
+};
+
+// Returns the outermost first.
+std::vector<ElementNumber> numbers_in_member(std::string_view name);
+
+// Counts from 0; a name of the first call has none.
+std::int64_t number_of_call(const TensorName& name);
+
 }  // namespace ttrace

@@ -66,6 +66,48 @@ TensorId id_of(const GroupKey& key, const CanonicalNames& names) {
   return {key.iteration, key.microbatch, 0, key.pass, key.kind, names.at(key.name).text};
 }
 
+// The tensors of lists, and of calls, that are of samples, as each coordinate on the micro-batch axes numbers them.
+class ElementsOfSamples {
+ public:
+  struct Place {
+    std::uint32_t name = 0;  // of the reference's tensor: `CanonicalName::place`
+    bool guessed = false;
+  };
+
+  // `names` are sorted.
+  ElementsOfSamples(const SampleLists& lists, const CanonicalNames& names) {
+    for (const auto& [own, element] : lists.elements()) {
+      const auto& [coordinate, id] = own;
+      const CanonicalName* name = names.find(id.name.get());
+      if (name == nullptr) continue;
+      const Key key{coordinate, {id.iteration, id.microbatch, id.pass, id.kind, name->place}};
+      places_[key] = {names.find(element.name)->place, element.guessed};
+    }
+  }
+
+  // Null where the entry with this key, by its rank's name, is of no such list.
+  const Place* find(std::int64_t coordinate, GroupKey key) const {
+    if (places_.empty()) return nullptr;
+    key.pass = Pass::kForward;
+    if (key.kind == Kind::kGradInput) key.kind = Kind::kInput;
+    if (key.kind == Kind::kGradOutput) key.kind = Kind::kOutput;
+    const auto found = places_.find({coordinate, key});
+    return found == places_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  using Key = std::pair<std::int64_t, GroupKey>;
+  std::map<Key, Place> places_;
+};
+
+// Adds the reference's names of elements that ranks number otherwise.
+void add_names_of_elements(const SampleLists& lists, const ModelLayout& layout, CanonicalNames& names) {
+  for (const auto& [own, element] : lists.elements()) {
+    const CanonicalName* name = names.find(own.second.name.get());
+    if (name != nullptr) names.add_like(*name, element.name, layout);
+  }
+}
+
 // The placements that the program recorded, each worked out once. All threads ask for them.
 class RecordedPlacements {
  public:
@@ -128,6 +170,7 @@ std::vector<NamedRole> name_roles(const GroupingContext& context, const Census& 
     role.placement = find_placement(context, *name, kind, grouping);
     role.microbatches = microbatch_use(context, *role.placement);
   }
+  add_names_of_elements(context.microbatches.lists, context.layout, names);
   names.sort();
   return named;
 }
@@ -140,6 +183,7 @@ struct GroupDraft {
   std::size_t shards = 0;  // how many it has
   Stages stages = Stages::kAny;
   MicrobatchUse microbatches = MicrobatchUse::kNone;
+  const ElementsOfSamples::Place* of_sample = nullptr;  // where its shards are elements of lists of samples
 };
 
 // What becomes of one section's entries.
@@ -155,8 +199,9 @@ struct DraftedSection {
 
 class SectionDrafter {
  public:
-  SectionDrafter(const GroupingContext& context, const std::vector<NamedRole>& roles, RecordedPlacements& recorded)
-      : context_(context), roles_(roles), recorded_(recorded) {}
+  SectionDrafter(const GroupingContext& context, const std::vector<NamedRole>& roles, const ElementsOfSamples& elements,
+                 RecordedPlacements& recorded)
+      : context_(context), roles_(roles), elements_(elements), recorded_(recorded) {}
 
   DraftedSection draft(const Section& section) {
     drafted_.draft_of.reserve(section.roles.size());
@@ -189,6 +234,8 @@ class SectionDrafter {
       key.microbatch = global_microbatch(context_.microbatches, id.iteration, coordinate, id.microbatch);
       if (context_.microbatches.is_sliced(id.iteration, key.microbatch)) use = MicrobatchUse::kNone;
     }
+    const ElementsOfSamples::Place* element = elements_.find(coordinate, key);
+    if (element != nullptr) key.name = element->name;
     if (placement->rule != nullptr && placement->rule->local) {
       drafted_.local.insert(key);
       return kNoGroup;
@@ -199,7 +246,7 @@ class SectionDrafter {
     }
     const auto number = static_cast<std::uint32_t>(drafted_.drafts.size());
     const auto [found, is_new] = numbers_.try_emplace(key, number);
-    if (is_new) drafted_.drafts.push_back({key, number, placement, 0, Stages::kAny, use});
+    if (is_new) drafted_.drafts.push_back({key, number, placement, 0, Stages::kAny, use, element});
     GroupDraft& draft = drafted_.drafts[found->second];
     // The first stage of a model may take integer tokens where the others take hidden states.
     if (draft.stages == Stages::kAny) draft.stages = stages_of(*role.name, entry);
@@ -215,6 +262,7 @@ class SectionDrafter {
 
   const GroupingContext& context_;
   const std::vector<NamedRole>& roles_;
+  const ElementsOfSamples& elements_;
   RecordedPlacements& recorded_;
   std::unordered_map<const RecordedMapping*, const TensorPlacement*> found_;
   std::unordered_map<GroupKey, std::uint32_t, GroupKeyHash> numbers_;
@@ -229,7 +277,9 @@ std::vector<GroupDraft> join_drafts(std::vector<DraftedSection>& sections) {
     for (const GroupDraft& draft : section.drafts) {
       const auto number = static_cast<std::uint32_t>(joined.size());
       const auto [found, is_new] = numbers.try_emplace(draft.key, number);
-      if (is_new) joined.push_back({draft.key, number, draft.placement, 0, Stages::kAny, draft.microbatches});
+      if (is_new) {
+        joined.push_back({draft.key, number, draft.placement, 0, Stages::kAny, draft.microbatches, draft.of_sample});
+      }
       GroupDraft& whole = joined[found->second];
       if (whole.stages == Stages::kAny) whole.stages = draft.stages;
       section.group.push_back(whole.number);
@@ -256,6 +306,8 @@ Group start_group(const GroupingContext& context, const CanonicalNames& names, c
   group.placement = draft.placement;
   group.reference = name.shapes[static_cast<std::size_t>(draft.key.kind)];
   group.expert = name.expert;
+  group.of_sample = draft.of_sample != nullptr;
+  group.owned = group.of_sample;
   group.sum_occurrences =
       draft.key.kind == Kind::kParamGrad && (name.tied || context.pipeline.calls_before.contains(owner_of(name.text)));
   group.shards.resize(draft.shards);
@@ -309,16 +361,23 @@ Grouping group_shards(const RankTable& table, const Census& census, const Resolv
   const GroupingContext context{table, annotations, grouping.pipeline, grouping.experts, grouping.microbatches, layout};
   CanonicalNames names;
   const std::vector<NamedRole> roles = name_roles(context, census, names, grouping);
+  const ElementsOfSamples elements(grouping.microbatches.lists, names);
   RecordedPlacements recorded(annotations, grouping.recorded);
   std::vector<DraftedSection> sections(census.sections.size());
   parallel_for(sections.size(), threads, [&](std::size_t i) {
-    sections[i] = SectionDrafter(context, roles, recorded).draft(census.sections[i]);
+    sections[i] = SectionDrafter(context, roles, elements, recorded).draft(census.sections[i]);
   });
   const std::vector<GroupDraft> drafts = join_drafts(sections);
   grouping.groups.resize(drafts.size());
   parallel_for_ranges(drafts.size(), kGroupsATask, threads, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) grouping.groups[i] = start_group(context, names, drafts[i]);
   });
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    if (drafts[i].of_sample == nullptr || !drafts[i].of_sample->guessed) continue;
+    TensorPlacement& placement = grouping.by_shape.emplace_back(*grouping.groups[i].placement);
+    placement.guessed = true;
+    grouping.groups[i].placement = &placement;
+  }
   parallel_for(sections.size(), threads,
                [&](std::size_t i) { put_shards(census.sections[i], sections[i], roles, grouping.groups); });
   for (Group& group : grouping.groups) {

@@ -74,6 +74,7 @@ struct Group {
   LossRole loss = LossRole::kNone;
   bool expert = false;           // the tensor lies on one coordinate of the expert axis
   bool owned = false;            // it lies on one coordinate of the axes of slices
+  bool of_sample = false;        // so it does as an element of a list, or a call, of one sample
   bool sum_occurrences = false;  // a tied parameter's gradient, whose occurrences are terms
   const TensorPlacement* placement = nullptr;
   const Shape* reference = nullptr;  // the shape of the reference's tensors of this name and kind; null: it has none

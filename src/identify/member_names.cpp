@@ -1,5 +1,7 @@
 #include "identify/member_names.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 
 #include "base/tensor_name.h"
@@ -24,6 +26,13 @@ std::string name_of_member(const std::string& name, Kind kind, const ModelLayout
   const auto has = [&](const std::string& member) { return layout.shapes.contains({member, *value}); };
   std::string other = parts.with_member(parts.member.empty() ? kFirst : "");
   return has(other) && !has(name) ? other : name;
+}
+
+TensorId id_in_reference(TensorId id, const ModelLayout& layout, bool are_stages) {
+  if (!are_stages && id.chunk != 0) id.name = fmt::format("model{}.{}", id.chunk, id.name.get());
+  id.chunk = 0;
+  id.name = name_of_member(id.name, id.kind, layout);
+  return id;
 }
 
 }  // namespace ttrace

@@ -14,4 +14,8 @@ namespace ttrace {
 // a tensor of just the other name, it is that one. Names of other kinds are returned as they are.
 std::string name_of_member(const std::string& name, Kind kind, const ModelLayout& layout);
 
+// What a rank's tensor is called in the reference, of a program that numbers no layers and experts anew. Chunks that no
+// rule makes stages of one model (`are_stages`) are models of their own.
+TensorId id_in_reference(TensorId id, const ModelLayout& layout, bool are_stages);
+
 }  // namespace ttrace

@@ -104,6 +104,8 @@ struct CommonInputs {
   std::map<TensorId, SlicedInput> sliced;
   std::set<TensorId> own_counts;  // integers that add up to the reference's, each of the rank's own samples
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
+  std::vector<DividedList> lists;
+  std::vector<std::pair<TensorId, Telling>> tellings;  // of these
 
   bool are_integers_whole = true;  // each rank's are as large as the reference's, or it has none
   bool are_whole = false;          // each rank was given all that the reference was
@@ -112,7 +114,7 @@ struct CommonInputs {
   // the batch and nothing else, while a hidden dimension may be split by other axes. Where each rank was given all of
   // these, as the ids of tables that one rank has each, the first dimension of what the model is given decides.
   bool are_slices() const {
-    if (are_lists) return true;
+    if (are_lists || !tellings.empty()) return true;  // bytes say of a list which elements are whose
     const auto is_integer = [](const auto& item) { return !is_floating(item.second.reference->dtype); };
     const auto is_of_batch = [](const auto& item) {
       return item.second.dim == 0 && TensorName(item.first.name).path == kRootModule;
@@ -121,14 +123,6 @@ struct CommonInputs {
     return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
   }
 };
-
-// Chunks that no rule makes stages of one model are models of their own.
-TensorId id_in_reference(TensorId id, const ModelLayout& layout, bool are_stages) {
-  if (!are_stages && id.chunk != 0) id.name = fmt::format("model{}.{}", id.chunk, id.name.get());
-  id.chunk = 0;
-  id.name = name_of_member(id.name, id.kind, layout);
-  return id;
-}
 
 bool is_of_whole_model(const TensorId& id) { return TensorName(id.name).path == kRootModule; }
 
@@ -230,6 +224,18 @@ bool are_own_counts(const SlicedInput& input) {
   return whole != nullptr && sum == count_in(whole, reference.dtype);
 }
 
+// The tensors of all lists, as the reference and the ranks number them. A module that is called fewer times on each rank may
+// be given slices, where no bytes say otherwise.
+std::set<TensorId> tensors_of(const std::vector<DividedList>& lists) {
+  std::set<TensorId> elements;
+  for (const DividedList& list : lists) {
+    if (list.are_calls && !list.tells()) continue;
+    const std::vector<TensorId> all = list.elements();
+    elements.insert(all.begin(), all.end());
+  }
+  return elements;
+}
+
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
                            const ModelLayout& layout) {
   std::map<TensorId, SlicedInput> inputs;
@@ -252,11 +258,15 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
   CommonInputs common;
   common.are_integers_whole = std::ssize(table.ranks) <= microbatches.ranks;  // other axes may split the rest
   common.are_lists = are_parts_of_list(given, *layout.reference);
+  common.lists = divided_lists_of(table, census, microbatches, layout);
+  common.tellings = tellings_of(common.lists, microbatches.ranks);
   common.are_whole = are_given_all(inputs);
+  const std::set<TensorId> elements = tensors_of(common.lists);  // under the reference's numbers, of other samples
   for (auto& [id, input] : inputs) {
     const bool is_integer = !is_floating(input.reference->dtype);
     common.any_integer = common.any_integer || is_integer;
     common.are_integers_whole = common.are_integers_whole && (!is_integer || are_whole(input));
+    if (elements.contains(id)) continue;
     if (are_own_counts(input)) common.own_counts.insert(id);
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
     if (!dim) continue;
@@ -582,9 +592,10 @@ void tell_samples(const RankTable& table, const Census& census, const ModelLayou
   result.packed = packed_sequences_of(table, census, result, layout);
   if (!result.layout.empty()) return;
   std::erase_if(inputs.sliced, [&](const auto& item) { return result.packed.has_own_numbers(item.first); });
-  result.samples = sample_orders(inputs.sliced);
+  result.samples = sample_orders(inputs.sliced, inputs.tellings);
   add_stacked_orders(inputs.sliced, result.samples);
   result.samples.own_counts = std::move(inputs.own_counts);
+  result.lists = SampleLists(inputs.lists, result.samples);
   add_returned_numbers(table, census, layout, result, result.samples.begin_anew);
   if (result.packed.rows.empty()) return;
   result.packed = packed_sequences_of(table, census, result, layout);
@@ -614,9 +625,9 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
       result.order = MicrobatchOrder::kSlices;
       result.deduced = true;
     }
-    result.lists = result.are_slices() && inputs.are_lists;
     result.layout = rule.layout;
     if (result.are_slices()) tell_samples(table, census, layout, inputs, result);
+    result.open_lists = result.are_slices() && inputs.are_lists && result.lists.told().empty();
   }
   if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result) &&
       !take_told_order(table, census, layout, result)) {

@@ -15,6 +15,7 @@
 #include "identify/packed.h"
 #include "identify/ranks.h"
 #include "identify/resolved_annotations.h"
+#include "identify/sample_lists.h"
 #include "identify/samples.h"
 
 namespace ttrace {
@@ -26,10 +27,12 @@ struct Microbatches {
   std::string layout;       // of slices, as a rule says it; empty: as `samples` tell, or else contiguous
   SampleOrders samples;     // of slices, where no rule says their layout
   PackedSequences packed;   // of slices
+  SampleLists lists;        // of slices
   bool are_stages = false;  // a rule makes chunks stages of one model
-  bool lists = false;       // of slices: the model is given lists, whose elements each rank numbers from 0
-  bool deduced = false;     // neither a rule nor the program said the order
-  bool open = false;        // nothing tells the order, which is taken to be interleaved
+  bool open_lists =
+      false;             // of slices: the model is given lists, of which nothing tells whose samples their elements are
+  bool deduced = false;  // neither a rule nor the program said the order
+  bool open = false;     // nothing tells the order, which is taken to be interleaved
   // By iteration, then coordinate and number there: the micro-batch of the reference, where the bytes of what the model is
   // given tell an order that is none of the three. Empty elsewhere.
   std::map<std::int32_t, std::vector<std::vector<std::int32_t>>> told;

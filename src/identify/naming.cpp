@@ -63,6 +63,24 @@ std::pair<CanonicalName*, std::size_t> CanonicalNames::find(const GroupingContex
   return {&names_.try_emplace(name.text, std::move(name)).first->second, occurrence};
 }
 
+void CanonicalNames::add_like(const CanonicalName& other, const std::string& text, const ModelLayout& layout) {
+  const auto [found, is_new] = names_.try_emplace(text, other);
+  if (!is_new) return;
+  CanonicalName& name = found->second;
+  name.text = text;
+  name.placements = {};
+  name.shapes = {};
+  for (std::size_t kind = 0; kind < name.shapes.size(); ++kind) {
+    const auto shape = layout.shapes.find({text, static_cast<Kind>(kind)});
+    if (shape != layout.shapes.end()) name.shapes[kind] = &shape->second;
+  }
+}
+
+const CanonicalName* CanonicalNames::find(const std::string& text) const {
+  const auto found = names_.find(text);
+  return found == names_.end() ? nullptr : &found->second;
+}
+
 void CanonicalNames::sort() {
   for (auto& [text, name] : names_) sorted_.push_back(&name);
   std::sort(sorted_.begin(), sorted_.end(),

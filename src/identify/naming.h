@@ -47,6 +47,9 @@ class CanonicalNames {
   // become one, the first says what it is.
   std::pair<CanonicalName*, std::size_t> find(const GroupingContext& context, const PresentRank& rank,
                                               const Entry& entry);
+  // Adds a name of the reference, beside one that ranks have for the same tensor of other samples.
+  void add_like(const CanonicalName& other, const std::string& text, const ModelLayout& layout);
+  const CanonicalName* find(const std::string& text) const;  // null: there is none
   // Gives all names their places; `at` has the name of a place.
   void sort();
   const CanonicalName& at(std::uint32_t place) const { return *sorted_[place]; }

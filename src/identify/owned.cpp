@@ -140,7 +140,7 @@ void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& l
     const bool may_be_owned = is_the_owners || is_whole_input(group);
     const bool is_owned = is_parameter ? parameters.contains(group.id.name)
                                        : may_be_owned && !group.placement->is_placed() && coordinate.has_value();
-    if (!is_owned || group.shards.empty()) continue;
+    if (!is_owned || group.of_sample || group.shards.empty()) continue;
     group.owned = true;
     if (is_gradient(group.id.kind) && module != nullptr && module->is_final) group.loss = LossRole::kGradient;
     if (is_parameter) continue;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <optional>
 
@@ -120,13 +119,6 @@ std::set<std::int64_t> find_undivided(const Census& census, const Pipeline& pipe
     if (stages.size() > 1 && of_chunk.size() == 1) undivided.insert(chunk);
   }
   return undivided;
-}
-
-// Counts from 0; a name of the first call has none.
-std::int64_t number_of_call(const TensorName& name) {
-  std::int64_t number = 0;
-  if (!name.call.empty()) std::from_chars(name.call.data() + 1, name.call.data() + name.call.size(), number);
-  return number;
 }
 
 // The name of what a module outside all layers is given or returns; nothing for another tensor. Both are looked at,

@@ -19,15 +19,6 @@ namespace {
 
 using Hashes = std::vector<std::uint64_t>;
 
-// What one input tells: the order, and how many different samples it tells it by.
-struct Telling {
-  Samples samples;
-  std::size_t different = 0;
-  bool exact = true;                  // all ranks hold the samples so
-  std::int64_t whole_length = 0;      // of the reference, where the ranks pad to lengths of their own
-  std::vector<std::int64_t> lengths;  // of the ranks; none where all have the reference's
-};
-
 // The samples in stretches, where all ranks hold their own.
 std::optional<Samples> contiguous_order(const Hashes& whole, const std::vector<Hashes>& parts) {
   auto stretch = whole.begin();
@@ -296,12 +287,24 @@ std::optional<Samples> order_of_computed(const std::byte* reference, const Hashe
   return exact_order(whole, near);
 }
 
+std::size_t count_different(const Hashes& hashes) {
+  return std::set<std::uint64_t>(hashes.begin(), hashes.end()).size();
+}
+
+// What ranks tell of which some hold their own.
+std::optional<Telling> telling_of_some(const Hashes& whole, const std::vector<Hashes>& parts, bool are_numbers) {
+  auto samples = order_of_some(whole, parts);
+  if (!samples && !are_numbers) samples = own_order_of_some(whole, parts);
+  if (!samples) return std::nullopt;
+  return Telling{std::move(*samples), count_different(whole), false, 0, {}};
+}
+
 std::optional<Telling> telling_of(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
   const std::byte* first = elements_of(reference);
   if (first == nullptr) return std::nullopt;
   const Hashes whole = hashes_of_rows(first, reference.shape, input.dim, reference.dtype);
-  const std::size_t different = std::set<std::uint64_t>(whole.begin(), whole.end()).size();
+  const std::size_t different = count_different(whole);
   if (different < 2) return std::nullopt;
   for (const Entry* entry : input.parts) {
     if (entry == nullptr || entry->dtype != reference.dtype || entry->sketch != nullptr) return std::nullopt;
@@ -320,28 +323,32 @@ std::optional<Telling> telling_of(const SlicedInput& input) {
     parts.push_back(hashes_of_rows(input.ranks[i]->bytes_of(entry), entry.shape, input.dim, entry.dtype));
   }
   if (auto samples = exact_order(whole, parts)) return Telling{std::move(*samples), different, true, 0, {}};
-  // A single number may be that of another sample by chance.
   const bool are_numbers = element_count(reference.shape) == reference.shape[input.dim];
   if (!are_numbers) {
     if (auto samples = order_of_computed(first, whole, parts, input)) {
       return Telling{std::move(*samples), different, true, 0, {}};
     }
   }
-  auto samples = order_of_some(whole, parts);
-  if (!samples && !are_numbers) samples = own_order_of_some(whole, parts);
-  if (!samples) return std::nullopt;
-  return Telling{std::move(*samples), different, false, 0, {}};
+  return telling_of_some(whole, parts, are_numbers);
 }
 
-// The order, of the tensor's micro-batch, of the most samples of which `extent` is a multiple; null where there is none.
-const Samples* longest_that_divides(const SampleOrders::OfMicrobatches& orders, const TensorId& id,
-                                    std::int64_t extent) {
+using Fits = std::function<bool(std::int64_t samples)>;
+
+// The order, of the tensor's micro-batch, of the most samples that fit; null where there is none.
+const Samples* longest(const SampleOrders::OfMicrobatches& orders, const TensorId& id, const Fits& fits) {
   const auto of_microbatch = orders.find({id.iteration, id.microbatch});
   if (of_microbatch == orders.end()) return nullptr;
   for (auto order = of_microbatch->second.rbegin(); order != of_microbatch->second.rend(); ++order) {
-    if (extent % order->first == 0) return &order->second;
+    if (fits(order->first)) return &order->second;
   }
   return nullptr;
+}
+
+// That of the tensor's own model before the first one's.
+const Samples* find_told(const SampleOrders& orders, const TensorId& id, const Fits& fits) {
+  const auto own = orders.of_further_models.find(further_model_of(id.name.get()));
+  const Samples* samples = own == orders.of_further_models.end() ? nullptr : longest(own->second, id, fits);
+  return samples != nullptr ? samples : longest(orders.told, id, fits);
 }
 
 }  // namespace
@@ -381,6 +388,13 @@ std::vector<std::uint64_t> hashes_of_rows(const std::byte* data, const Shape& sh
   return hashes;
 }
 
+std::optional<Telling> telling_of_hashes(const Hashes& whole, const std::vector<Hashes>& parts, bool are_numbers) {
+  const std::size_t different = count_different(whole);
+  if (different < 2) return std::nullopt;
+  if (auto samples = exact_order(whole, parts)) return Telling{std::move(*samples), different, true, 0, {}};
+  return telling_of_some(whole, parts, are_numbers);
+}
+
 std::string further_model_of(const std::string& name) {
   constexpr std::string_view kModel = "model";
   const std::string first = components_of(name).front();
@@ -390,14 +404,17 @@ std::string further_model_of(const std::string& name) {
 }
 
 const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const {
-  const auto own = of_further_models.find(further_model_of(id.name.get()));
-  const Samples* samples = own == of_further_models.end() ? nullptr : longest_that_divides(own->second, id, extent);
-  return samples != nullptr ? samples : longest_that_divides(told, id, extent);
+  return find_told(*this, id, [&](std::int64_t samples) { return extent % samples == 0; });
+}
+
+const Samples* SampleOrders::find_exactly(const TensorId& id, std::int64_t samples) const {
+  return find_told(*this, id, [&](std::int64_t told_of) { return told_of == samples; });
 }
 
 const Samples* SampleOrders::find_stacked(const TensorId& id, std::int64_t extent) const {
   const auto own = stacked.find(further_model_of(id.name.get()));
-  return own == stacked.end() ? nullptr : longest_that_divides(own->second, id, extent);
+  if (own == stacked.end()) return nullptr;
+  return longest(own->second, id, [&](std::int64_t rows) { return extent % rows == 0; });
 }
 
 bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
@@ -408,31 +425,36 @@ bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
   return of_extent != of_microbatch->second.end() && of_extent->second.contains(own);
 }
 
-SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs) {
+SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,
+                           const std::vector<std::pair<TensorId, Telling>>& lists) {
   SampleOrders orders;
   // Of what told, whether all ranks hold the samples so, and how many are different.
   std::map<std::tuple<std::string, std::int32_t, std::int32_t, std::int64_t>, std::pair<bool, std::size_t>> best;
+  const auto is_of_whole_model = [](const TensorId& id) {  // or of a further one
+    return last_component(TensorName(id.name).path) == kRootModule;
+  };
+  const auto take = [&](const TensorId& id, Telling telling) {
+    if (!telling.lengths.empty()) {
+      orders.lengths[{id.iteration, id.microbatch}][telling.whole_length].insert(telling.lengths);
+    }
+    const auto samples = static_cast<std::int64_t>(telling.samples.size());
+    const std::string model = is_of_whole_model(id) ? further_model_of(id.name.get()) : "";
+    auto& known = best[{model, id.iteration, id.microbatch, samples}];
+    const std::pair evidence(telling.exact, telling.different);
+    if (evidence <= known) return;
+    known = evidence;
+    SampleOrders::OfMicrobatches& told_of = model.empty() ? orders.told : orders.of_further_models[model];
+    told_of[{id.iteration, id.microbatch}][samples] = std::move(telling.samples);
+  };
   for (const auto& [id, input] : inputs) {
     if (begins_anew(input)) {
       orders.begin_anew.insert(id);
       continue;
     }
-    const bool is_of_whole_model = last_component(TensorName(id.name).path) == kRootModule;  // or of a further one
-    if (is_floating(input.reference->dtype) && !is_of_whole_model) continue;
-    auto telling = telling_of(input);
-    if (!telling) continue;
-    if (!telling->lengths.empty()) {
-      orders.lengths[{id.iteration, id.microbatch}][telling->whole_length].insert(telling->lengths);
-    }
-    const auto samples = static_cast<std::int64_t>(telling->samples.size());
-    const std::string model = is_of_whole_model ? further_model_of(id.name.get()) : "";
-    auto& known = best[{model, id.iteration, id.microbatch, samples}];
-    const std::pair evidence(telling->exact, telling->different);
-    if (evidence <= known) continue;
-    known = evidence;
-    SampleOrders::OfMicrobatches& told_of = model.empty() ? orders.told : orders.of_further_models[model];
-    told_of[{id.iteration, id.microbatch}][samples] = std::move(telling->samples);
+    if (is_floating(input.reference->dtype) && !is_of_whole_model(id)) continue;
+    if (auto telling = telling_of(input)) take(id, std::move(*telling));
   }
+  for (const auto& [id, telling] : lists) take(id, telling);
   return orders;
 }
 

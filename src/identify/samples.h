@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +20,20 @@ namespace ttrace {
 
 // The reference's numbers of the samples that the ranks hold, rank after rank: each once.
 using Samples = std::vector<std::int64_t>;
+
+// What one input, or one list, tells: the order, and how many different samples it tells it by.
+struct Telling {
+  Samples samples;
+  std::size_t different = 0;
+  bool exact = true;                  // all ranks hold the samples so
+  std::int64_t whole_length = 0;      // of the reference, where the ranks pad to lengths of their own
+  std::vector<std::int64_t> lengths;  // of the ranks; none where all have the reference's
+};
+
+// What hashes of the reference's samples and of those of each rank tell. `are_numbers`: each is of a single number, which
+// another sample may have by chance.
+std::optional<Telling> telling_of_hashes(const std::vector<std::uint64_t>& whole,
+                                         const std::vector<std::vector<std::uint64_t>>& parts, bool are_numbers);
 
 // By iteration and micro-batch, and by the number of samples along a dimension that an input told.
 struct SampleOrders {
@@ -49,6 +64,9 @@ struct SampleOrders {
   // micro-batch: of its own model, or else of the first; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;
 
+  // The order of just so many samples.
+  const Samples* find_exactly(const TensorId& id, std::int64_t samples) const;
+
   // The order of the rows along a dimension of blocks of samples, or of several rows for each of theirs; null where it
   // is not known to be one.
   const Samples* find_stacked(const TensorId& id, std::int64_t extent) const;
@@ -74,7 +92,9 @@ struct SlicedInput {
 // module are asked, and floating-point ones of whole models, whose rows may be computed (near_rows.h). Where some ranks hold other samples than the reference
 // has, those that hold its samples tell the order. Of several that tell of one micro-batch and number of
 // samples, one by which all ranks hold the reference's counts before others, and then the one with the most different.
-SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs);
+// `lists` are what lists tell, of which the first of equal ones counts, behind inputs.
+SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,
+                           const std::vector<std::pair<TensorId, Telling>>& lists);
 
 // The reference's elements, row-major. Null where its inputs are split themselves, or sketched, which is not looked at.
 const std::byte* elements_of(const LogicalTensor& reference);

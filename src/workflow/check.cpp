@@ -611,7 +611,13 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
 bool holds_with_scale(const Report& scaled, const Report& without, bool may_explain_all) {
   if (without.verdict() != RunVerdict::kDifferent) return scaled.same();
   if (scaled.verdict() != RunVerdict::kDifferent) return may_explain_all;
-  const auto wrong = [](const Report& report) { return report.totals.counts.fail + report.totals.counts.missing; };
+  // Later iterations begin with what a mistake has made of the parameters.
+  const Finding* first = without.first_wrong();
+  const auto wrong = [&](const Report& report) {
+    return std::ranges::count_if(report.findings, [&](const Finding& finding) {
+      return is_wrong(finding) && (first == nullptr || finding.id.iteration <= first->id.iteration);
+    });
+  };
   return wrong(scaled) < wrong(without);
 }
 
