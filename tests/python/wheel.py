@@ -11,7 +11,8 @@ import torch
 import ttrace
 
 assert "site-packages" in ttrace.__file__
-assert pathlib.Path(sys.prefix, "share/man/man1/ttrace-check.1").is_file()
+for page in ("man1/ttrace-check.1", "man7/ttrace-tutorial.7"):
+    assert pathlib.Path(sys.prefix, "share/man", page).is_file()
 assert pathlib.Path(ttrace.__file__).with_name("include").joinpath("ttrace/ttrace.h").is_file()
 page = importlib.metadata.metadata("ttrace").get_payload()
 assert page.strip() and not re.search(r"\]\((?!https?:)", page), "a link that leads nowhere outside of a checkout"
