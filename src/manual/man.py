@@ -1,6 +1,8 @@
-"""Makes a manual page: of a command, from its page in this folder and what the program says of its options; of ttrace.
+"""Makes a manual page: of a command, from its page in this folder and what the program says of its options; of another
+page of this folder; of ttrace.
 
     python3 src/manual/man.py PROGRAM VERSION COMMAND > ttrace-COMMAND.1
+    python3 src/manual/man.py PROGRAM VERSION PAGE > ttrace-PAGE.7
     python3 src/manual/man.py PROGRAM VERSION > ttrace.1
 
 `lowdown` (Debian: lowdown) turns Markdown into roff.
@@ -36,12 +38,13 @@ def without_links(markdown):
 
 
 def page(name, version, what, usage, description, see):
-    """The parts of a manual page, in its usual order; `description` and `see` are Markdown."""
+    """The parts of a manual page, in its usual order; `description` and `see` are Markdown. Without a usage it is of no
+    command: of section 7."""
     return "".join(
         [
-            f'.TH "{name.upper()}" "1" "" "ttrace {version}" "ttrace"\n',
+            f'.TH "{name.upper()}" "{1 if usage else 7}" "" "ttrace {version}" "ttrace"\n',
             f".SH NAME\n{name} \\- {what}\n",
-            f".SH SYNOPSIS\n{verbatim(usage)}",
+            f".SH SYNOPSIS\n{verbatim(usage)}" if usage else "",
             f".SH DESCRIPTION\n{roff(without_links(description))}" if description else "",
             f".SH SEE ALSO\n{roff(see)}",
         ]
@@ -56,17 +59,22 @@ def page_of_program(program, version):
     help_text = run(program, "help")
     listed = help_text.partition("Commands:\n")[2].partition("\n\n")[0]
     names = [line.split()[0] for line in listed.splitlines()]
-    see = ", ".join(f"**ttrace-{name}**(1)" for name in names if name != "help")
+    commands = [f"**ttrace-{name}**(1)" for name in names if name != "help"]
+    others = {path.stem for path in FOLDER.glob("*.md")} - {"README", *names}
+    see = ", ".join([*commands, *(f"**ttrace-{name}**(7)" for name in sorted(others))])
     return page("ttrace", version, "differential tester for distributed training", usage_of(help_text), "", see)
 
 
-def page_of_command(program, version, command):
-    body = (FOLDER / f"{command}.md").read_text().partition("\n")[2].strip()
+def page_of_file(program, version, name):
+    title, _, body = (FOLDER / f"{name}.md").read_text().partition("\n")
+    title, body = title.removeprefix("# "), body.strip()
+    if title != f"ttrace {name}":
+        return page(f"ttrace-{name}", version, title, "", body, "**ttrace**(1)")
     what = " ".join(body.partition("\n\n")[0].split()).partition(": ")[0].rstrip(".")
-    usage = usage_of(run(program, "help", command))
-    return page(f"ttrace-{command}", version, f"{what[0].lower()}{what[1:]}", usage, body, "**ttrace**(1)")
+    usage = usage_of(run(program, "help", name))
+    return page(f"ttrace-{name}", version, f"{what[0].lower()}{what[1:]}", usage, body, "**ttrace**(1)")
 
 
 if __name__ == "__main__":
-    make = page_of_command if len(sys.argv) > 3 else page_of_program
+    make = page_of_file if len(sys.argv) > 3 else page_of_program
     print(make(*sys.argv[1:4]), end="")

@@ -69,6 +69,14 @@ def test_presets_are_found_by_name(prefix, tmp_path):
     assert "linear" in shown
 
 
+def test_each_page_of_the_manual_is_a_man_page(prefix):
+    pages = {page.stem.removeprefix("ttrace-") for page in prefix.glob("share/man/man[17]/*")}
+    assert pages == {"ttrace", *(page.stem for page in (ROOT / "src" / "manual").glob("*.md"))} - {"README"}
+    page = (prefix / "share" / "man" / "man7" / "ttrace-loss-curves.7").read_text()
+    assert "ttrace-loss-curves \\- My loss curves differ\n" in page
+    assert "ttrace-loss-curves\\fR(7)" in (prefix / "share" / "man" / "man1" / "ttrace.1").read_text()
+
+
 def test_each_command_has_a_manual_page(prefix, tmp_path):
     listed = run(prefix / "bin" / "ttrace", "help", cwd=tmp_path).partition("Commands:\n")[2].partition("\n\n")[0]
     commands = {line.split()[0] for line in listed.splitlines()} - {"help"}

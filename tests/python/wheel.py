@@ -1,6 +1,9 @@
 """What tools/wheel runs with an installed wheel, beside the traces of README.md's session."""
 
+import importlib.metadata
 import pathlib
+import re
+import sys
 
 import h5py
 import torch
@@ -8,6 +11,11 @@ import torch
 import ttrace
 
 assert "site-packages" in ttrace.__file__
+for page in ("man1/ttrace-check.1", "man7/ttrace-tutorial.7"):
+    assert pathlib.Path(sys.prefix, "share/man", page).is_file()
+assert pathlib.Path(ttrace.__file__).with_name("include").joinpath("ttrace/ttrace.h").is_file()
+page = importlib.metadata.metadata("ttrace").get_payload()
+assert page.strip() and not re.search(r"\]\((?!https?:)", page), "a link that leads nowhere outside of a checkout"
 candidate = ttrace.open("correct", annotations="megatron_gpt", reference=ttrace.open("reference"))
 weight = candidate.tensor("layers.1.mlp.linear_fc1.weight", kind="main_grad")
 assert len(weight.pieces) == 2
