@@ -28,12 +28,12 @@ struct Errors {
 
 Trace trace_with(const Errors& errors) {
   Trace trace = mesh_trace("", 1);
-  add_tensor(trace, 0, kBefore, {2}, {0, 0});
-  add_tensor(trace, 0, kGradient, {2}, {1, 1 + errors.gradient});
-  add_tensor(trace, 0, kUpdate, {2}, {1, 1 + errors.after});
-  add_tensor(trace, 0, kAfter, {2}, {1, 1 + errors.after});
-  add_tensor(trace, 0, kNext, {2}, {1, 1 + errors.next});
-  add_tensor(trace, 0, kComputed, {2}, {1, 1 + errors.computed});
+  test::add_tensor(trace, 0, kBefore, {2}, {0, 0});
+  test::add_tensor(trace, 0, kGradient, {2}, {1, 1 + errors.gradient});
+  test::add_tensor(trace, 0, kUpdate, {2}, {1, 1 + errors.after});
+  test::add_tensor(trace, 0, kAfter, {2}, {1, 1 + errors.after});
+  test::add_tensor(trace, 0, kNext, {2}, {1, 1 + errors.next});
+  test::add_tensor(trace, 0, kComputed, {2}, {1, 1 + errors.computed});
   return trace;
 }
 
