@@ -44,19 +44,23 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// True for a report that ttrace wrote, whatever its name.
-bool is_own_report(const fs::path& file) {
+// True for what ttrace wrote, whatever its name: a report, tolerances, a draft of annotations or of a correspondence.
+bool is_written_by_ttrace(const fs::path& file) {
   std::string start(48, '\0');
   std::ifstream(file).read(start.data(), static_cast<std::streamsize>(start.size()));
-  return start.find("\"schema\": \"ttrace-") != std::string::npos;
+  constexpr std::array<std::string_view, 3> kBeginnings = {"\"schema\": \"ttrace-", "# Drafted by `ttrace annotate",
+                                                           "# What each tensor may differ by in `ttrace"};
+  return std::any_of(kBeginnings.begin(), kBeginnings.end(),
+                     [&](std::string_view text) { return start.find(text) != std::string::npos; });
 }
 
 // False for what an untracked file usually is: a report, a log, a note, a checkpoint, data.
 bool may_be_code(const fs::path& path) {
-  if (path.extension() == ".json") return !is_own_report(path);
-  constexpr std::array<std::string_view, 15> kSuffixes = {
-      ".py", ".pyi", ".pyx", ".so", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".yaml", ".yml", ".toml", ".cfg"};
-  return std::find(kSuffixes.begin(), kSuffixes.end(), path.extension().string()) != kSuffixes.end();
+  const std::string suffix = path.extension().string();
+  if (suffix == ".json" || suffix == ".yaml" || suffix == ".yml") return !is_written_by_ttrace(path);
+  constexpr std::array<std::string_view, 13> kSuffixes = {".py", ".pyi", ".pyx", ".so",  ".c",    ".cc", ".cpp",
+                                                          ".h",  ".hpp", ".cu",  ".cuh", ".toml", ".cfg"};
+  return std::find(kSuffixes.begin(), kSuffixes.end(), suffix) != kSuffixes.end();
 }
 
 using Files = std::map<std::string, std::string>;

@@ -519,6 +519,10 @@ def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
     project.run("--json", "another.json", code=0)
     project.run(code=0)  # the reports of the runs before are no code
     assert project.calls() == []
+    project.write("annotations.yaml", "# Drafted by `ttrace annotate` (1 placement: 1 certain, 0 guessed).\n")
+    project.write("tolerances.yml", "# What each tensor may differ by in `ttrace check`: allowed = margin\n")
+    project.run(code=0)  # nor is what its other commands have written
+    assert project.calls() == []
     project.write("settings.json", "{}")
     assert project.refusal("--json", "r.json").startswith(".ttrace/reference: stale: code settings.json: was none, is ")
     (project.directory / "settings.json").unlink()
