@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/axis_names.h"
 #include "base/factor.h"
 #include "base/lookup.h"
 
@@ -188,7 +189,8 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double multiple = multiple_of(*scaled);
   const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
   const bool is_said = multiple != factor;
-  if (is_said && !is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;
+  const bool may_be_mean = !is_said && std::ranges::find(kDataAxes, *word) != kDataAxes.end();
+  if (!may_be_mean && !is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;
   // One loss among right ones that is a multiple is an error, however right all is with it.
   const bool is_some_loss_right =
       std::ranges::any_of(report.passed, [](const Finding& finding) { return is_loss(finding.id); });
