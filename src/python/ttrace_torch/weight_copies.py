@@ -19,7 +19,7 @@ from .collector import Collector
 from .library import Kind
 from .names import plain_name
 from .step_facts import differing, fingerprint
-from .tensors import is_capturing, named_parameters
+from .tensors import has_plain_values, in_transform, is_capturing, named_parameters
 
 Tensors = dict[str, torch.Tensor]  # by the name of the parameter
 Holder = list | dict
@@ -51,7 +51,7 @@ class WeightCopies:
 
     def _begin_chunk(self, chunk: Chunk) -> None:
         self._found = [found for found in self._found if found.chunk != chunk.number]
-        if is_capturing():
+        if is_capturing() or in_transform():
             return
         for found in _find(chunk):
             found.before = self._fingerprints(found.tensors() or {})
@@ -121,8 +121,9 @@ def _tensors(holder: Holder, names: list[str], prefix: str) -> Tensors | None:
 
 def _is_elsewhere(value: object) -> bool:
     """Whether this process does not have the values of a plain tensor there."""
-    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-    return not is_plain or value.device.type == "meta" or not value.is_floating_point()
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return True
+    return not has_plain_values(value)
 
 
 def _tensors_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
