@@ -78,7 +78,7 @@ class Buffers:
             self._before[id(model)] = self._fingerprints(model)
 
     def _find_others(self, chunk: Chunk) -> None:
-        shapes, classes = _shapes(chunk.base), subclasses(torch.nn.Module)
+        shapes, classes = _shapes(chunk.base), _subclasses(torch.nn.Module)
         modules = [each for each in gc.get_objects() if type(each) in classes]
         made = [each for each in modules if "_parameters" in each.__dict__]  # others are being made
         without = [each for each in made if not has_parameters(each)]
@@ -123,12 +123,12 @@ class Buffers:
                 self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
 
 
-def subclasses(base: type) -> set[type]:
+def _subclasses(base: type) -> set[type]:
     """With itself. To ask each object of a process whether it is an instance takes long."""
     found = {base}
     for each in base.__subclasses__():
         if each not in found:
-            found |= subclasses(each)
+            found |= _subclasses(each)
     return found
 
 
