@@ -62,11 +62,13 @@ std::string estimate_command(const Report& report) {
   return fmt::format("ttrace estimate-tolerance -o tolerance.yaml --reference {}", shell_word(report.runs.reference));
 }
 
-// True where what is wrong first is explained, and its place is no guess: no line of annotations would make it right.
+// True where what is wrong first is explained, and its place is no guess: no line of annotations would make it right. Of
+// parameters that begin otherwise, the ranks may hold parts.
 bool is_explained(const Report& report) {
   const std::vector<RootCause>& roots = report.explanation.roots;
-  return !roots.empty() && roots[0].diagnosis && !report.findings[roots[0].finding].guessed &&
-         report.explanation.questions.empty();
+  if (roots.empty() || !roots[0].diagnosis || !report.explanation.questions.empty()) return false;
+  const Finding& first = report.findings[roots[0].finding];
+  return !first.guessed && first.id.kind != Kind::kParam;
 }
 
 // True where each rank has recorded its part of the tensor, wherever that lies. No line places what some do not have.
