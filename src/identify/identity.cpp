@@ -89,8 +89,7 @@ class ElementsOfSamples {
   const Place* find(std::int64_t coordinate, GroupKey key) const {
     if (places_.empty()) return nullptr;
     key.pass = Pass::kForward;
-    if (key.kind == Kind::kGradInput) key.kind = Kind::kInput;
-    if (key.kind == Kind::kGradOutput) key.kind = Kind::kOutput;
+    key.kind = kind_of_value(key.kind);
     const auto found = places_.find({coordinate, key});
     return found == places_.end() ? nullptr : &found->second;
   }

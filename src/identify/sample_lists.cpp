@@ -290,11 +290,15 @@ std::vector<std::pair<TensorId, Telling>> tellings_of(const std::vector<DividedL
   return tellings;
 }
 
-TensorId SampleLists::lead_of_element(TensorId id) {
+Kind kind_of_value(Kind kind) {
+  if (kind == Kind::kGradInput) return Kind::kInput;
+  return kind == Kind::kGradOutput ? Kind::kOutput : kind;
+}
+
+bool SampleLists::is_open(TensorId id) const {
   id.pass = Pass::kForward;
-  if (id.kind == Kind::kGradInput) id.kind = Kind::kInput;
-  if (id.kind == Kind::kGradOutput) id.kind = Kind::kOutput;
-  return id;
+  id.kind = kind_of_value(id.kind);
+  return open_.contains(id);
 }
 
 void SampleLists::number(const DividedList& list, const Samples& samples, bool guessed) {

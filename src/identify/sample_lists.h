@@ -55,6 +55,9 @@ std::vector<DividedList> divided_lists_of(const RankTable& table, const Census& 
 // orders, and what more columns tell before what fewer do.
 std::vector<std::pair<TensorId, Telling>> tellings_of(const std::vector<DividedList>& lists, std::int64_t ranks);
 
+// The kind of the tensor that a gradient of an input or an output is with respect to; other kinds as they are.
+Kind kind_of_value(Kind kind);
+
 // Which elements are which samples.
 class SampleLists {
  public:
@@ -74,10 +77,7 @@ class SampleLists {
   const std::set<std::string>& told() const { return told_; }
 
   // True for a tensor, or its gradient, of a list that may be of samples, of which nothing tells whose they are.
-  bool is_open(const TensorId& id) const { return open_.contains(lead_of_element(id)); }
-
-  // The tensor, of the forward, whose element an input, an output or the gradient of one is.
-  static TensorId lead_of_element(TensorId id);
+  bool is_open(TensorId id) const;
 
  private:
   void number(const DividedList& list, const Samples& samples, bool guessed);
