@@ -95,3 +95,41 @@ def test_a_schedule_that_is_stepped_twice_shows_in_the_first_iteration(checked):
     first = report["first_wrong"]
     assert (first["kind"], first["reason"]) == ("param_delta", "options-differ")
     assert "for the next step lr 0.081, reference 0.09" in json.dumps(report)
+
+
+TWO_MODELS = """
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+D, G = nn.Linear(4, 1), nn.Linear(3, 4)
+opt_d, opt_g = torch.optim.SGD(D.parameters(), 0.1), torch.optim.SGD(G.parameters(), 0.1)
+average = copy.deepcopy(G)
+class Shadow:
+    def __init__(self, parameters):
+        self.weights = [each.detach().clone() for each in parameters]
+shadow = Shadow(G.parameters())
+for _ in range(2):
+    opt_d.zero_grad()
+    (D(torch.randn(5, 4)) - D(G(torch.randn(5, 3)).detach())).mean().backward()
+    opt_d.step()
+    opt_g.zero_grad()
+    D(G(torch.randn(5, 3))).square().mean().backward()
+    opt_g.step()
+    with torch.no_grad():
+        for copied, mine, new in zip(shadow.weights, average.parameters(), G.parameters()):
+            copied.lerp_(new, 0.2)
+            mine.lerp_(new, 0.1)
+"""
+
+
+def test_averages_of_a_model_that_is_called_behind_another_are_recorded(warm_programs, tmp_path):
+    (tmp_path / "program.py").write_text(TWO_MODELS)
+    collected = run([TTRACE, "collect", "-o", tmp_path / "trace", "--", *ranks(1, tmp_path / "program.py")])
+    assert collected.returncode == 0, collected.stderr
+    trace = RankFile(tmp_path / "trace" / "rank-00000.h5")
+    names = ("Linear.weight", "Linear.bias", "Shadow.weights.weight", "Shadow.weights.bias")
+    assert set(names) == set(trace.names("buffer_after"))
+    before, moved = (trace.all[0, -1, 1, "forward", kind, "weight"] for kind in ("param", "param_delta"))  # of G
+    for name, share in (("Linear.weight", 0.1), ("Shadow.weights.weight", 0.2)):
+        assert abs(trace.tensors["buffer_after", name, -1] - before - share * moved).max() < 1e-6

@@ -228,6 +228,25 @@ def test_an_optimizer_that_did_not_step_before_the_end_is_named(collected):
         ), check.stdout
 
 
+IN_MAIN = """
+def main():
+    opt_g = torch.optim.Adam(G.parameters(), lr=1e-2)
+    train_d()
+    train_d()
+del opt_g
+main()
+"""
+
+
+def test_an_optimizer_that_ended_with_main_without_a_step_is_named(collected):
+    trace = collected(IN_MAIN, "0")
+    (named,) = (line for line in trace.messages if "not recorded: a step of" in line)
+    assert "which took none while another optimizer stepped 2 times" in named
+    check = run([TTRACE, "check", "--reference", trace.directory, "--candidate", trace.directory, *SAME_RUN])
+    assert check.returncode == 2 and "nothing is proved of what these optimizers train" in check.stdout, check.stdout
+    assert "in no optimizer" not in check.stdout and "model1.bias, model1.weight: no gradient" in check.stdout
+
+
 INNER_LOOPS = """
 del opt_d, opt_g
 outer = torch.optim.SGD(D.parameters(), lr=1e-2)
@@ -243,6 +262,19 @@ for _ in range(3):
         (D(torch.randn(5, 4)) - 1).square().mean().backward()
     outer.step()
 """
+
+
+# An optimizer that the program drops is garbage in a cycle, as one is whose making has kept its frames.
+DROPPED_IN_CYCLES = INNER_LOOPS.replace("lr=1e-2)\n        for", "lr=1e-2)\n        inner.itself = inner\n        for")
+
+
+def test_a_dropped_optimizer_that_garbage_keeps_is_not_waited_for(collected):
+    assert "itself" in DROPPED_IN_CYCLES
+    trace = collected("import gc\ngc.disable()" + DROPPED_IN_CYCLES)
+    assert trace.code == 0 and not [line for line in trace.messages if "step of" in line], trace
+    rank = trace.rank()
+    for iteration in range(3):
+        assert len([1 for (i, _, _, _, kind, _) in rank.all if (i, kind) == (iteration, "scalar")]) == 6
 
 
 def test_an_iteration_of_inner_loops_ends_with_the_outer_step(collected):

@@ -94,6 +94,8 @@ def answers(verdict):
         ("buffers", "table"),
         ("buffers", "average"),
         ("buffers", "averages"),
+        ("buffers", "listed"),
+        ("buffers", "shadow"),
         ("buffers", "eval-norm"),
         ("buffers", "criterion"),
         ("accumulated",),
@@ -258,6 +260,8 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("buffers", "table"), "counts-twice"),
         (("buffers", "average"), "decay"),
         (("buffers", "average"), "decay-of-rank-1"),
+        (("buffers", "listed"), "decay"),
+        (("buffers", "shadow"), "decay"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
 )
@@ -268,7 +272,12 @@ def test_its_wrong_twin_is_different(first_verdict, program, mistake):
 
 @pytest.mark.parametrize(
     ("program", "mistake"),
-    [(("buffers", "normalized"), "no-all-reduce"), (("buffers", "average"), "forgotten")],
+    [
+        (("buffers", "normalized"), "no-all-reduce"),
+        (("buffers", "average"), "forgotten"),
+        (("buffers", "listed"), "forgotten-on-rank-1"),
+        (("buffers", "shadow"), "forgotten-on-rank-1"),
+    ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
 )
 def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, program, mistake):

@@ -19,9 +19,10 @@ import torch
 from .clock import Chunk, unwrapped
 from .collector import Collector
 from .library import Kind
+from .looks import Looks, shapes_of
 from .names import name_of_class, plain_class, plain_name
 from .step_facts import differing, fingerprint
-from .tensors import has_parameters, is_capturing, is_dtensor, local_part, named_parameters
+from .tensors import has_parameters, is_capturing, is_dtensor, local_part
 
 Fingerprints = dict[str, "int | torch.Tensor | None"]  # by name
 
@@ -30,7 +31,7 @@ class Buffers:
     def __init__(self, collector: Collector):
         self._collector = collector
         self._others: list[weakref.ref[torch.nn.Module]] = []  # modules that are no chunks, in the order of their names
-        self._looked_in = -1  # the iteration that they were looked for in
+        self._looks = Looks(collector.clock)
         self._before: dict[int, Fingerprints] = {}  # by id of the module, in this iteration
 
     def install(self) -> None:
@@ -39,12 +40,10 @@ class Buffers:
         self._collector.on_parameters_after.append(self._record_after)
 
     def _begin_chunk(self, chunk: Chunk) -> None:
-        if self._looked_in != self._collector.clock.iteration:
-            self._looked_in = self._collector.clock.iteration
-            self._before = {}
-            self._find_others(chunk)
-            for other in self._living():
-                self._before[id(other)] = self._fingerprints(other)
+        if self._looks.begins_iteration():
+            self._before = {id(other): self._fingerprints(other) for other in self._living()}
+        if due := self._looks.due(chunk):
+            self._find_others(due)
         self._record(Kind.BUFFER, chunk)
 
     def _record_after(self) -> None:
@@ -74,11 +73,13 @@ class Buffers:
         model = unwrapped(module)
         if all(other is not model for other in self._living()):
             self._others.append(weakref.ref(model))
-        if self._looked_in == self._collector.clock.iteration and id(model) not in self._before:
+        if not self._looks.begins_iteration() and id(model) not in self._before:
             self._before[id(model)] = self._fingerprints(model)
 
-    def _find_others(self, chunk: Chunk) -> None:
-        shapes, classes = _shapes(chunk.base), _subclasses(torch.nn.Module)
+    def _find_others(self, chunks: list[Chunk]) -> None:
+        wanted = [shapes for chunk in chunks if (shapes := shapes_of(chunk.base)) is not None]
+        of_chunks = {key for chunk in self._collector.clock.chunks.values() for key in chunk.names}
+        classes = subclasses(torch.nn.Module)
         modules = [each for each in gc.get_objects() if type(each) in classes]
         made = [each for each in modules if "_parameters" in each.__dict__]  # others are being made
         without = [each for each in made if not has_parameters(each)]
@@ -86,7 +87,7 @@ class Buffers:
         keeping = {id(each) for each in without if id(each) not in parts and next(each.buffers(), None) is not None}
         for module in made:
             model = unwrapped(module)
-            if id(model) not in chunk.names and (id(module) in keeping or _shapes(model) == shapes):
+            if id(model) not in of_chunks and (id(module) in keeping or shapes_of(model) in wanted):
                 self._know(model)
 
     def _living(self) -> list[torch.nn.Module]:
@@ -123,21 +124,13 @@ class Buffers:
                 self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
 
 
-def _subclasses(base: type) -> set[type]:
+def subclasses(base: type) -> set[type]:
     """With itself. To ask each object of a process whether it is an instance takes long."""
     found = {base}
     for each in base.__subclasses__():
         if each not in found:
-            found |= _subclasses(each)
+            found |= subclasses(each)
     return found
-
-
-def _shapes(model: torch.nn.Module) -> dict[str, torch.Size] | None:
-    """Of its parameters, by name; None where it has none, or some have no values yet."""
-    found = dict(named_parameters(model))
-    if not found or any(torch.nn.parameter.is_lazy(parameter) for parameter in found.values()):
-        return None
-    return {name: parameter.shape for name, parameter in found.items()}
 
 
 def _state(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, torch.Tensor]]:

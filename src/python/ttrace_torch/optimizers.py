@@ -442,7 +442,7 @@ class Optimizers:
             have -= self._captured
             owned = (each for each in every if each.share.owns_any())
             self._steps.finish(each for each in owned if (each.chunk, each.name) in have)
-            self._account.look(self._turns.optimizers(), have, self._of_no_module.parameters())
+            self._account.look(self._turns.held(), have, self._of_no_module.parameters())
 
     def _record_gradients_left(self) -> None:
         """Of an iteration without a step: what is there for one."""

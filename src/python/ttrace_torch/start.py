@@ -13,6 +13,7 @@ from .modules import Modules
 from .optimizers import Optimizers
 from .perturb import PERTURBATIONS
 from .rewrite import Rewriting
+from .weight_copies import WeightCopies
 from .without_grad import WithoutGrad
 
 
@@ -34,6 +35,7 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
     else:
         _install_training(collector, gradients)
     Buffers(collector).install()
+    WeightCopies(collector).install()
     collector.on_first_model += [
         lambda: checkpoints.install_adapters(collector, modules.stack),
         lambda: list(adapters.every(Adapter.record_inside, modules.record_as_input, modules.record_as_output)),

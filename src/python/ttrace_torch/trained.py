@@ -8,7 +8,6 @@ import torch
 
 from .collector import Collector
 from .masters import TrainedParameter, trained_parameters
-from .step_facts import class_name
 
 Key = tuple[int, str]  # chunk and name
 
@@ -26,11 +25,12 @@ class Account:
 
     def look(
         self,
-        optimizers: Iterable[torch.optim.Optimizer],
+        optimizers: Iterable[tuple[str, list[list[torch.Tensor]]]],
         with_gradients: set[Key],
         of_no_module: list[TrainedParameter],
     ) -> None:
-        """At the end of a recorded iteration. `optimizers`: the program's, as they were made; `with_gradients`: what
+        """At the end of a recorded iteration. `optimizers`: the program's, as they were made, each with its
+        class and its parameters by group; `with_gradients`: what
         got some in it, frozen or not."""
         every = [trained for chunk in self._collector.clock.chunks.values() for trained in trained_parameters(chunk)]
         every += of_no_module
@@ -46,14 +46,13 @@ class Account:
 
 
 def _owners(
-    optimizers: Iterable[torch.optim.Optimizer], every: list[TrainedParameter]
+    optimizers: Iterable[tuple[str, list[list[torch.Tensor]]]], every: list[TrainedParameter]
 ) -> tuple[dict[int, Owner], bool]:
     """By id of what optimizers list; and whether all of that is known to be some parameter's."""
     owners = {}
-    for number, optimizer in enumerate(optimizers):
-        name = class_name(optimizer)
-        for index, group in enumerate(optimizer.param_groups):
-            owners |= {id(parameter): Owner(name, number, index) for parameter in group["params"]}
+    for number, (name, groups) in enumerate(optimizers):
+        for index, parameters in enumerate(groups):
+            owners |= {id(parameter): Owner(name, number, index) for parameter in parameters}
     known = {id(tensor) for each in every for tensor in (each.share.stepped, each.share.held)}
     return owners, owners.keys() <= known
 

@@ -83,6 +83,8 @@ layers = {
     "table": [Positions()],
     "average": [],
     "averages": [],
+    "listed": [],
+    "shadow": [],
     "eval-norm": [nn.BatchNorm1d(32).eval()],
 }
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), *layers[kind], nn.Linear(32, 4))
@@ -90,6 +92,24 @@ if kind == "eval-norm":
     model[2].train(False)
 count = {"average": 1, "averages": 2}.get(kind, 0)
 averages = [copy.deepcopy(model).requires_grad_(False) for _ in range(count)]
+
+
+class Shadow:
+    """A moving average that is no module, as torch_ema (`listed`) or many a trainer has it by the parameters' names."""
+
+    def __init__(self, parameters):
+        self.shadow = {name: parameter.detach().clone() for name, parameter in parameters}
+        self.shadow_params = [each.clone() for each in self.shadow.values()]
+
+    def update(self, parameters, decay):
+        for number, (name, parameter) in enumerate(parameters):
+            if kind == "listed":
+                self.shadow_params[number].lerp_(parameter.detach(), 1 - decay)
+            else:
+                self.shadow[name] = self.shadow[name].lerp(parameter.detach(), 1 - decay)
+
+
+shadow = Shadow(model.named_parameters()) if kind in ("listed", "shadow") else None
 criterion = Centred() if kind == "criterion" else nn.functional.cross_entropy
 net, optimizer = ddp(model), torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(2):
@@ -101,3 +121,5 @@ for _ in range(2):
         decay = 0.5 if MISTAKE == "decay" or (MISTAKE == "decay-of-rank-1" and RANK == 1) else 0.9
         for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
             mean.lerp_(parameter.detach(), 1 - decay)
+    if shadow and not (MISTAKE == "forgotten-on-rank-1" and RANK == 1):
+        shadow.update(model.named_parameters(), 0.5 if MISTAKE == "decay" else 0.9)
