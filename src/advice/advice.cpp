@@ -14,8 +14,8 @@ using Case = std::optional<Step> (*)(const Report&, const Situation&);
 
 // The cases of a candidate that differs, in the order in which they are tried. What is lacking comes first; a closer
 // look is the next command where no lack names one.
-constexpr std::array<Case, 4> kLacks = {lacks_correspondence, lacks_annotations, lacks_order_of_microbatches,
-                                        lacks_tolerances};
+constexpr std::array<Case, 5> kLacks = {lacks_correspondence, lacks_activations, lacks_annotations,
+                                        lacks_order_of_microbatches, lacks_tolerances};
 constexpr std::array<Case, 3> kCloserLooks = {without_rounding, second_run, report_page};
 // The cases of one that may be right.
 constexpr std::array<Case, 4> kOpen = {lacks_correspondence, lacks_placement, lacks_iterations, lacks_measurement};

@@ -17,6 +17,8 @@ struct Step {
 // Says what a check lacks whose candidate differs, where its findings would be about that alone: lacks.cpp.
 // The first also says it of one that may be right: what differs by names alone is in question.
 std::optional<Step> lacks_correspondence(const Report& report, const Situation& situation);
+// Records whole what was recorded lightly, where the first wrong tensor is one of that and has no cause.
+std::optional<Step> lacks_activations(const Report& report, const Situation& situation);
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation);
 std::optional<Step> lacks_order_of_microbatches(const Report& report, const Situation& situation);
 std::optional<Step> lacks_tolerances(const Report& report, const Situation& situation);

@@ -71,6 +71,22 @@ bool is_explained(const Report& report) {
   return !first.guessed && first.id.kind != Kind::kParam;
 }
 
+// Returns the line that records both runs anew, whole in these iterations; nothing where one does not say how it was made.
+std::optional<std::string> collect_command(const Report& report, const Situation& situation,
+                                           const std::string& iterations) {
+  std::vector<std::string> lines;
+  for (const auto& [aligned, directory] : {std::pair(&situation.reference, &report.runs.reference),
+                                           std::pair(&situation.candidate, &report.runs.candidate)}) {
+    const Provenance& made = aligned->trace->provenance;
+    if (made.command.empty()) return std::nullopt;
+    const std::string axes = made.axes.value_or("");
+    lines.push_back(fmt::format("ttrace collect -o {} --iterations {}{} -- {}",
+                                shell_word(fmt::format("{}-{}", *directory, iterations)), iterations,
+                                axes.empty() ? "" : " --axes " + shell_word(axes), shell_line(made.command)));
+  }
+  return fmt::format("{}", fmt::join(lines, " && "));
+}
+
 // True where each rank has recorded its part of the tensor, wherever that lies. No line places what some do not have.
 bool is_there(const TensorId& id, const Alignment& alignment) {
   return alignment.tensors.contains(id) ||
@@ -88,6 +104,19 @@ std::optional<Step> lacks_correspondence(const Report& report, const Situation& 
   if (!is_by_name) return std::nullopt;
   return Step{std::nullopt, fmt::format("ttrace annotate {} --reference {} -o correspondence.yaml",
                                         shell_word(report.runs.candidate), shell_word(report.runs.reference))};
+}
+
+std::optional<Step> lacks_activations(const Report& report, const Situation& situation) {
+  const std::vector<RootCause>& roots = report.explanation.roots;
+  if (roots.empty() || roots[0].diagnosis || !report.findings[roots[0].finding].light) return std::nullopt;
+  const std::int32_t iteration = report.findings[roots[0].finding].id.iteration;
+  const auto command = collect_command(report, situation, fmt::format("0-{}", iteration));
+  if (!command) return std::nullopt;
+  return Step{std::nullopt, *command,
+              fmt::format("of iteration {} only parameters, their gradients and losses were recorded, and not what "
+                          "modules took and returned: where it goes wrong first is seen in a recording of "
+                          "`--iterations 0-{}`",
+                          iteration, iteration)};
 }
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {
@@ -120,18 +149,8 @@ std::optional<Step> lacks_placement(const Report& report, const Situation& situa
 std::optional<Step> lacks_iterations(const Report& report, const Situation& situation) {
   const auto& zero = report.proof.zero_gradients;
   if (!zero) return std::nullopt;
-  const std::string iterations = fmt::format("{}-{}", zero->first, zero->last + 1);
-  std::vector<std::string> lines;
-  for (const auto& [aligned, directory] : {std::pair(&situation.reference, &report.runs.reference),
-                                           std::pair(&situation.candidate, &report.runs.candidate)}) {
-    const Provenance& made = aligned->trace->provenance;
-    if (made.command.empty()) return std::nullopt;
-    const std::string axes = made.axes.value_or("");
-    lines.push_back(fmt::format("ttrace collect -o {} --iterations {}{} -- {}",
-                                shell_word(fmt::format("{}-{}", *directory, iterations)), iterations,
-                                axes.empty() ? "" : " --axes " + shell_word(axes), shell_line(made.command)));
-  }
-  return Step{std::nullopt, fmt::format("{}", fmt::join(lines, " && "))};
+  const auto command = collect_command(report, situation, fmt::format("{}-{}", zero->first, zero->last + 1));
+  return command ? std::optional(Step{std::nullopt, *command}) : std::nullopt;
 }
 
 std::optional<Step> lacks_measurement(const Report& report, const Situation& situation) {

@@ -15,6 +15,7 @@
 #include "judge/coherence.h"
 #include "judge/cycles.h"
 #include "judge/judge.h"
+#include "judge/jumps.h"
 #include "judge/later_sums.h"
 #include "judge/scaled_back.h"
 #include "judge/shared_inputs.h"
@@ -367,6 +368,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     sums.note(report.notes);
   } else {
     pass_what_is_proved(steps, findings);
+    pass_behind_jumps(matching.pairs, steps, findings, report.notes);
     pass_stepped_parameters(matching.pairs, steps, findings, report.notes);
     pass_scaled_back(findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);

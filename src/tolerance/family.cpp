@@ -10,6 +10,10 @@
 // response with the probability kFewLevel, by Fisher's F as in floors.cpp. The gradients of a softmax's scores add up
 // to zero, so that one element of them is not free: in a classifier of two classes one run was at 42 times.
 //
+// A gradient is not continuous where an activation is zero (judge/jumps.h), or an absolute difference: of some 10^6 such
+// numbers one changes its sign by rounding, in this run and not in the others, and one element of a gradient, and
+// all behind it, moves 10^4 times as far. A run of another program differs in more than a few elements.
+//
 // A parameter whose whole gradient is rounding steps by chance: in Adam's first step each element moves by the sign of a
 // rounding, and may in one run have the reference's by luck, in the next not. nanochat scales each layer's input by a
 // number of its own, and normalises it right behind: while all projections are zero, the gradient of these numbers is 0
@@ -38,6 +42,7 @@
 
 #include "base/error.h"
 #include "base/outcome.h"
+#include "compare/few_elements.h"
 #include "tolerance/floors.h"
 #include "tolerance/quantiles.h"
 
@@ -106,15 +111,18 @@ std::vector<bool> find_chosen_otherwise(const RunDifferences& run) {
   return changed;
 }
 
-// Returns the responses up to iteration `last`.
-RunResponses measured_in(const RunDifferences& run, std::int32_t last = std::numeric_limits<std::int32_t>::max()) {
+constexpr std::int32_t kLastOfAll = std::numeric_limits<std::int32_t>::max();
+
+// Returns the responses up to iteration `last`, and of iteration `jump` those of what comes before the backward.
+RunResponses measured_in(const RunDifferences& run, std::int32_t last = kLastOfAll, std::int32_t jump = kLastOfAll) {
   RunResponses responses;
   const std::vector<bool> chosen_otherwise = find_chosen_otherwise(run);
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
     const Difference& difference = run.differences[i];
     if (!is_floating(tensor.dtype) || (!run.rerouted.empty() && run.rerouted[i])) continue;
-    if (chosen_otherwise[i] || tensor.id.iteration > last) continue;
+    if (chosen_otherwise[i] || tensor.id.iteration > std::min(last, jump)) continue;
+    if (tensor.id.iteration == jump && phase_of(tensor.id) >= Phase::kBackward) continue;
     if (difference.reference_square == 0 || difference.nonfinite_mismatch > 0) continue;
     Response& response = responses[{tensor.id.kind, tensor.id.name}];
     response.largest = std::max(response.largest, difference.rel_err());
@@ -165,10 +173,39 @@ double median_of(std::vector<double> values) {
                   run.what, what, times, others));
 }
 
+// Returns the iteration in which what moves too far begins with a few elements of an activation's gradient; nothing where
+// it begins otherwise.
+std::optional<std::int32_t> find_jump(const RunDifferences& run, const RunResponses& others, std::size_t other_runs,
+                                      double rounding) {
+  const auto like = [&](const TensorId& id) {
+    const auto other = others.find({id.kind, id.name});
+    return std::max(other == others.end() ? 0 : other->second.largest, rounding);
+  };
+  std::vector<std::size_t> too_far;
+  std::vector<Finding> places;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const LogicalTensor& tensor = *run.pairs[i].reference;
+    places.push_back(place_of(run.pairs[i]));
+    if (!is_floating(tensor.dtype) || jumps(tensor.id.kind) || run.differences[i].reference_square == 0) continue;
+    const double span = tensor_span(run.differences[i].elements, other_runs);
+    if (run.differences[i].rel_err() > span * like(tensor.id)) too_far.push_back(i);
+  }
+  const auto first = std::min_element(too_far.begin(), too_far.end(), [&](std::size_t a, std::size_t b) {
+    return executes_before(places[a], places[b]);
+  });
+  if (first == too_far.end()) return std::nullopt;
+  const TensorId& id = places[*first].id;
+  if (id.kind != Kind::kGradOutput && id.kind != Kind::kGradInput) return std::nullopt;
+  const auto few = few_elements_that_differ(run.pairs[*first], kTensorSpan * like(id));
+  return few && !few->empty() ? std::optional(id.iteration) : std::nullopt;
+}
+
 // Holds a run against the largest of the others' responses, and against a rounding step.
-void require_like(const RunDifferences& run, const RunResponses& own, const RunResponses& others,
-                  std::size_t other_runs, const char* what_others, const EstimateOptions& options) {
+void require_like(const RunDifferences& run, std::int32_t last, const RunResponses& others, std::size_t other_runs,
+                  const char* what_others, const EstimateOptions& options) {
   const double rounding = epsilon_of(options.compute_dtype);
+  const std::optional<std::int32_t> jump = find_jump(run, others, other_runs, rounding);
+  const RunResponses own = measured_in(run, last, jump.value_or(kLastOfAll));
   std::map<Kind, std::vector<double>> ratios;
   const ToleranceKey* worst = nullptr;
   double most = 0;
@@ -232,9 +269,8 @@ std::optional<std::int32_t> first_step_of_noise(const SomeRuns& runs, double mar
 // Returns the last iteration of which rounding alone decides how far these runs move a typical tensor: that of a step of
 // noise, where in those behind it a typical tensor of some kind moves farther, in all of them together, than before.
 std::int32_t last_smooth_iteration(const SomeRuns& runs, const EstimateOptions& options) {
-  constexpr std::int32_t kAll = std::numeric_limits<std::int32_t>::max();
   const std::optional<std::int32_t> step = first_step_of_noise(runs, options.margin);
-  if (!step) return kAll;
+  if (!step) return kLastOfAll;
   std::vector<RunResponses> before, all;
   for (const RunDifferences* const run : runs) {
     before.push_back(measured_in(*run, *step));
@@ -250,7 +286,7 @@ std::int32_t last_smooth_iteration(const SomeRuns& runs, const EstimateOptions& 
   const bool is_moved = std::any_of(ratios.begin(), ratios.end(), [](const auto& of_kind) {
     return of_kind.second.size() >= kFewTensors && median_of(of_kind.second) > kKindSpan;
   });
-  return is_moved ? *step : kAll;
+  return is_moved ? *step : kLastOfAll;
 }
 
 // Returns how many times as far it is from the reference as from its like; infinity from what is equal to the last bit.
@@ -306,7 +342,7 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
     const std::int32_t last = last_smooth_iteration(others, options);
     std::vector<RunResponses> responses;
     for (const RunDifferences* const run : others) responses.push_back(measured_in(*run, last));
-    require_like(perturbed[r], measured_in(perturbed[r], last), largest_but(responses, responses.size()), others.size(),
+    require_like(perturbed[r], last, largest_but(responses, responses.size()), others.size(),
                  "every other perturbed run", options);
   }
   if (rerun == nullptr) return;
@@ -314,8 +350,8 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
   for (const RunDifferences& run : perturbed) responses.push_back(measured_in(run));
   require_finite(*rerun);
   require_same_beginning(*rerun);
-  require_like(*rerun, measured_in(*rerun), largest_but(responses, responses.size()), perturbed.size(),
-               "every perturbed run", options);
+  require_like(*rerun, kLastOfAll, largest_but(responses, responses.size()), perturbed.size(), "every perturbed run",
+               options);
 }
 
 namespace {

@@ -50,6 +50,19 @@ TEST_CASE("a check that lacks nothing is followed by a second run, or else by it
   CHECK(advised(with_root({wrong("mlp")}), in_part).advice.next == "ttrace check --html report.html");
 }
 
+TEST_CASE("what was recorded lightly, and is wrong first without a cause, is to be recorded whole") {
+  Finding light = wrong("mlp");
+  light.id.iteration = 1;
+  light.light = true;
+  const auto as_it_is = [](Situation&) {};
+  Report report = advised(with_root({light}), as_it_is);
+  CHECK(report.advice.next.value().find("--iterations 0-1 -- train && ttrace collect") != std::string::npos);
+  CHECK(report.notes.at(0).find("of iteration 1 only parameters") == 0);
+  Report known = with_root({light});
+  known.explanation.roots[0].diagnosis = Cause::kOptimizerStep;
+  CHECK(advised(std::move(known), as_it_is).advice.next == "ttrace localize -- train --tp 2");
+}
+
 TEST_CASE("a command that a trace names is shown, and stays one command where the line is typed") {
   Report report = with_root({wrong("mlp")});
   const AlignedTrace run = run_of({"/bin/sh", "-c", "true; touch PWNED"});

@@ -6,8 +6,10 @@
 #include <deque>
 #include <limits>
 
+#include "align/shard_mapping.h"
 #include "base/error.h"
 #include "judge/judge.h"
+#include "judge/match.h"
 #include "support/differences.h"
 #include "support/mesh_trace.h"
 
@@ -562,6 +564,37 @@ TEST_CASE("behind a step of noise that moves the other runs, too, one may be far
   CHECK(refused({1e-3, 1e-3}, {1e-3, 0.1}));                    // the noise reaches nothing in the others
   CHECK(refused({1e-3, 1e-2, 1e-2, 2}, {1e-3, 0.1}));           // the others' gradient is none
   CHECK(refused({1e-3, 1e-2, 2, 1e-2}, {1e-3, 0.1, 2, 1e-2}));  // no step was made of it
+}
+
+TEST_CASE("a gradient may jump at a few elements in one run, and what is behind it moves as far") {
+  struct Run {
+    float loss = 1, at_one = 1, at_many = 1, behind = 1;
+  };
+  const auto trace_of = [](const Run& run) {
+    Trace trace = test::mesh_trace("", 1);
+    std::vector<float> gradient(4096, run.at_many);
+    gradient[5] = run.at_one;
+    test::add_tensor(trace, 0, test::tensor_id(Kind::kScalar, "loss", 0), {}, {run.loss});
+    test::add_tensor(trace, 0, test::tensor_id(Kind::kGradOutput, "relu", 0), {4096}, gradient);
+    test::add_tensor(trace, 0, test::tensor_id(Kind::kMainGrad, "w"), {64}, std::vector<float>(64, run.behind));
+    return trace;
+  };
+  const auto refused = [&](const Run& last) {
+    const std::vector<Trace> traces = {trace_of({}), trace_of({1, 1, 1.000001F, 1.000001F}),
+                                       trace_of({1, 1, 1.000001F, 1.000001F}), trace_of(last)};
+    std::vector<Alignment> aligned;
+    for (const Trace& trace : traces) aligned.push_back(align(trace, Annotations{}, {}));
+    std::vector<RunDifferences> runs;
+    for (std::size_t i = 1; i < aligned.size(); ++i) {
+      const Matching matching = match(aligned[0], aligned[i]);
+      runs.push_back({"run", matching.pairs, compare(matching.pairs, {1, {}, false}), {}});
+    }
+    return !refusal_of(runs).empty();
+  };
+  CHECK_FALSE(refused({1, 0.1F, 1.000001F, 1.01F}));
+  CHECK(refused({1, 1, 1.01F, 1.01F}));             // not few
+  CHECK(refused({1, 1, 1.000001F, 1.01F}));         // no activation's gradient jumps
+  CHECK(refused({1.01F, 0.1F, 1.000001F, 1.01F}));  // another loss is before it
 }
 
 TEST_CASE("a rerun that answers more than rounding does is refused") {
