@@ -319,6 +319,10 @@ struct UnsteppedOptimizer {
   auto operator<=>(const UnsteppedOptimizer&) const = default;
 };
 
+// A rank's statement of what it keeps beside the models that optimizers update, changed or not: the titles that its
+// `buffer_after` have in front, as `"kept": ["EMAModel.shadow_params", "Teacher"]`. Null where it says nothing.
+using KeptModels = std::set<std::string>;
+
 class RandomDraws;  // base/random_draws.h
 
 // The contents of one rank's file.
@@ -341,6 +345,7 @@ struct RankTrace {
   bool lacks_further = false;                          // an iteration of these that another rank has recorded
   std::vector<TrainedGroup> trained = {};              // empty: it says nothing of what the program trains
   std::shared_ptr<const RandomDraws> draws = nullptr;  // null: it says nothing of them
+  std::optional<KeptModels> kept = std::nullopt;
 
   bool is_whole() const { return complete || job_failed; }
   const std::byte* bytes_of(const Entry& entry) const {  // its elements; throws RecordedAsSketch

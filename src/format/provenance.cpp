@@ -274,6 +274,15 @@ std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, s
       "{}: its provenance has 'unstepped' that are no optimizers; expected what `ttrace collect` writes", where));
 }
 
+std::optional<KeptModels> parse_kept(const std::string& provenance, std::string_view where) try {
+  if (provenance.find("\"kept\"") == provenance.npos) return std::nullopt;
+  const Json json = value_or_null(Json::parse(provenance), "kept");
+  return json.is_null() ? std::nullopt : std::optional(json.get<KeptModels>());
+} catch (const std::exception&) {
+  throw InputError(
+      fmt::format("{}: its provenance has 'kept' that are no names; expected what `ttrace collect` writes", where));
+}
+
 std::vector<TrainedGroup> parse_trained(const std::string& provenance, std::string_view where) try {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   std::vector<TrainedGroup> groups;

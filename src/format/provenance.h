@@ -40,6 +40,10 @@ std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, s
 // The same of the parameters that want gradients.
 std::vector<TrainedGroup> parse_trained(const std::string& provenance, std::string_view where);
 
+// Returns what the rank says that it keeps beside its models: `kept`, whose grammar is in base/trace.h; none where it says
+// nothing. Throws InputError where it is malformed.
+std::optional<KeptModels> parse_kept(const std::string& provenance, std::string_view where);
+
 // Returns what the rank says of calls that trained nothing: `rehearsals`, whose grammar is in base/trace.h. Throws
 // InputError where it is malformed, or a number in it is negative.
 Rehearsals parse_rehearsals(const std::string& provenance, std::string_view where);

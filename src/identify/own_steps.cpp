@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ttrace {
@@ -42,6 +43,16 @@ bool are_copies(const Group& group) {
   });
 }
 
+// False where the rank says that it keeps nothing of a title that the name begins with; numbers tell those of one title.
+bool may_keep(const RankTrace& rank, std::string_view name) {
+  if (!rank.kept) return true;
+  return std::any_of(rank.kept->begin(), rank.kept->end(), [&](std::string_view title) {
+    if (!name.starts_with(title)) return false;
+    const std::size_t end = name.find_first_not_of("0123456789", title.size());
+    return end != name.npos && name[end] == '.';
+  });
+}
+
 bool is_of_step(Kind kind) { return is_optimizer_state(kind) || kind == Kind::kMainGrad || kind == Kind::kParamDelta; }
 
 }  // namespace
@@ -73,6 +84,25 @@ void find_own_steps(Grouping& grouping, const RankTable& table) {
     if (std::none_of(group.shards.begin(), group.shards.end(), is_the_owners)) continue;
     std::erase_if(group.shards, [&](const Shard& shard) { return !is_the_owners(shard); });
     group.owned = true;
+  }
+}
+
+void find_own_copies(Grouping& grouping, const RankTable& table) {
+  if (grouping.microbatches.axes.empty()) return;
+  for (Group& group : grouping.groups) {
+    if (group.id.kind != Kind::kBufferAfter || group.shards.empty() || group.placement->is_placed()) continue;
+    std::set<const PresentRank*> holders;
+    std::set<std::int64_t> coordinates;
+    for (const Shard& shard : group.shards) {
+      holders.insert(shard.holder);
+      coordinates.insert(coordinate_on(*shard.holder, table, grouping.microbatches));
+    }
+    const bool is_of_one = coordinates.size() == 1 && holders.size() < table.ranks.size();
+    if (!is_of_one) continue;
+    const bool is_elsewhere = std::any_of(table.ranks.begin(), table.ranks.end(), [&](const PresentRank& rank) {
+      return !holders.contains(&rank) && may_keep(*rank.trace, group.id.name.get());
+    });
+    if (!is_elsewhere) group.owned = true;
   }
 }
 

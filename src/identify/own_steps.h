@@ -12,6 +12,11 @@ namespace ttrace {
 // What the ranks go on with (`param_after`) stays everybody's.
 void find_own_steps(Grouping& grouping, const RankTable& table);
 
+// Sets `owned` of what some ranks along the micro-batch axes keep beside their models, such as a moving average of the
+// main process, where each other rank says that it keeps no such thing. One that keeps it, and has not changed it, has
+// forgotten it.
+void find_own_copies(Grouping& grouping, const RankTable& table);
+
 // Finds main gradients that each rank has of its own samples, of parameters that no optimizer of any rank has and that
 // are, after the step, the same on all: the program reduces a copy of its own, such as one flat tensor of all gradients,
 // and steps with that.

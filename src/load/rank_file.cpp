@@ -102,6 +102,7 @@ RankFile decode_rank(const fs::path& path, std::shared_ptr<const MappedFile> fil
   rank.optimizer_steps = parse_optimizer_steps(run.provenance, path.string());
   rank.unstepped = parse_unstepped(run.provenance, path.string());
   rank.trained = parse_trained(run.provenance, path.string());
+  rank.kept = parse_kept(run.provenance, path.string());
   rank.sources = parse_sources(run.provenance, path.string());
   rank.configurations = parse_configurations(run.provenance, path.string());
   rank.draws = parse_draws(run.provenance, path.string());

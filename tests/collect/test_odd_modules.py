@@ -4,7 +4,8 @@ import json
 
 import numpy
 import pytest
-from conftest import program
+from conftest import TTRACE, program, ranks, run
+from rank_file import RankFile
 
 from sweeps import warm
 from ttrace_torch.problems import CollectError
@@ -308,3 +309,23 @@ def test_what_python_hides_is_named_and_an_input_of_several_micro_batches_gets_t
     tensors = rank.tensors
     first, second = (tensors["grad_input", "(model):1", microbatch] for microbatch in (0, 1))
     assert numpy.abs(first).min() > 0 and numpy.array_equal(2 * first, second)
+
+
+TRACED = """
+import torch
+model, criterion = torch.nn.Linear(4, 1), torch.nn.MSELoss()
+criterion = torch.jit.trace(criterion.forward, (torch.rand(8, 1), torch.rand(8, 1)))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+criterion(model(torch.randn(8, 4)), torch.rand(8, 1)).backward()
+optimizer.step()
+"""
+
+
+def test_a_criterion_whose_forward_is_traced_is_recorded_as_what_it_was_made(tmp_path):
+    (tmp_path / "program.py").write_text(TRACED)
+    collected = run([TTRACE, "collect", "-o", tmp_path / "trace", "--", *ranks(1, tmp_path / "program.py")])
+    assert collected.returncode == 0, collected.stderr
+    assert "what runs inside 'TopLevelTracedModule' is compiled by TorchScript" in collected.stderr
+    tensors = RankFile(tmp_path / "trace" / "rank-00000.h5").tensors
+    assert tensors["output", "TopLevelTracedModule", 0].shape == ()
+    assert abs(tensors["main_grad", "weight", -1]).max() > 0

@@ -110,6 +110,7 @@ class Buffers:
             for tensor in (*module._parameters.values(), *module._buffers.values())
         }
         names: dict[str, int] = {}
+        self._collector.kept |= {plain_name(type(model)) for model in self._living()}
         for model in self._living():
             before, now = self._before.get(id(model)), self._fingerprints(model)
             if before is None or not differing((name, before.get(name), value) for name, value in now.items()):

@@ -61,6 +61,7 @@ class Collector:
         self._rehearsals = Rehearsals()
         self._selection = Selection(config.choice, self._not_seen) if config.choice else None
         self.optimizer_steps = OptimizerSteps()
+        self.kept: set[str] = set()  # titles of what the program keeps beside its models (buffers.py, weight_copies.py)
         self.zero_gradients = ZeroGradients() if config.may_go_on else None
         self.is_whole = False  # the file was closed, and with the mark of a whole trace
         self.sources = Sources(config.source_root, config.provenance.get("directory", ""))
@@ -237,6 +238,7 @@ class Collector:
             "sources": self.sources.as_document(),
             "configurations": self.configurations.as_document(),
             "draws": self.draws.as_document(),
+            "kept": sorted(self.kept),
         }
         further = self.schedule.further()
         if further:

@@ -57,7 +57,7 @@ class Modules:
         call_impl, observe, stack = torch.nn.Module._call_impl, self.observe, self.stack
 
         def _call_impl(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
+            if is_compiling() or torch._C._get_tracing_state():  # of torch.jit.trace, which runs it to look at it
                 return call_impl(module, *args, **kwargs)
             depth, room = stack.depth, room_at(stack.depth)
             if room:

@@ -59,6 +59,7 @@ class WeightCopies:
         models = [model for each in self._looks.due(chunk) if (model := _Model.of(each)) is not None]
         for found in list(_find(models)):
             found.before = self._fingerprints(found.tensors() or {})
+            self._collector.kept.add(found.title)
             self._found.append(found)
 
     def _record_after(self) -> None:

@@ -83,6 +83,7 @@ layers = {
     "table": [Positions()],
     "average": [],
     "averages": [],
+    "main-average": [],
     "listed": [],
     "shadow": [],
     "eval-norm": [nn.BatchNorm1d(32).eval()],
@@ -90,7 +91,7 @@ layers = {
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), *layers[kind], nn.Linear(32, 4))
 if kind == "eval-norm":
     model[2].train(False)
-count = {"average": 1, "averages": 2}.get(kind, 0)
+count = {"average": 1, "averages": 2, "main-average": 1 if RANK == 0 else 0}.get(kind, 0)
 averages = [copy.deepcopy(model).requires_grad_(False) for _ in range(count)]
 
 
