@@ -58,7 +58,6 @@ Report judged(const Run& run, const Run& of_reference = {}) {
   return judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
 }
 
-// An element that jumps to a tenth, as a leaky ReLU's does: by 0.9 / 64 of the norm, which is too much, or by 0.014.
 constexpr float kJump = -0.5F;  // 0.0078 of the norm
 
 }  // namespace
@@ -70,9 +69,8 @@ TEST_CASE("a gradient may jump where its activation crosses zero, and what follo
   CHECK(findings_in(report).empty());
   REQUIRE(report.notes.size() == 1);
   CHECK(report.notes[0] ==
-        "conv grad_output, iteration 0, micro-batch 0 jumps by 0.00781 where its activation is zero but for rounding: "
-        "1e-09, "
-        "and -1e-09 in the candidate; 3 tensors behind such were allowed 3 times as much");
+        "conv grad_output, iteration 0, micro-batch 0 jumps by 0.00781 where its activation is zero but for "
+        "rounding: 1e-09, and -1e-09 in the candidate; 3 tensors behind such were allowed 3 times as much");
 }
 
 TEST_CASE("it may not where the activation has the same sign, or at another element") {
