@@ -320,7 +320,7 @@ struct UnsteppedOptimizer {
 };
 
 // A rank's statement of what it keeps beside the models that optimizers update, changed or not: the titles that its
-// `buffer_after` have in front, as `"kept": ["EMAModel.shadow_params", "Teacher"]`. Null where it says nothing.
+// `buffer_after` have in front, as `"kept": {"titles": ["EMA.shadow", "Teacher"]}`. Null where it says nothing.
 using KeptModels = std::set<std::string>;
 
 class RandomDraws;  // base/random_draws.h

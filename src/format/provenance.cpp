@@ -277,7 +277,7 @@ std::vector<UnsteppedOptimizer> parse_unstepped(const std::string& provenance, s
 std::optional<KeptModels> parse_kept(const std::string& provenance, std::string_view where) try {
   if (provenance.find("\"kept\"") == provenance.npos) return std::nullopt;
   const Json json = value_or_null(Json::parse(provenance), "kept");
-  return json.is_null() ? std::nullopt : std::optional(json.get<KeptModels>());
+  return json.is_null() ? std::nullopt : std::optional(json.at("titles").get<KeptModels>());
 } catch (const std::exception&) {
   throw InputError(
       fmt::format("{}: its provenance has 'kept' that are no names; expected what `ttrace collect` writes", where));

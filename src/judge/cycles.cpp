@@ -21,10 +21,15 @@ Cycles::Cycles(const Alignment& reference) {
   for (auto& [iteration, tensors] : iterations) {
     std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->order < b->order; });
     std::vector<std::uint64_t>& starts = starts_[iteration];
+    // Of a light iteration, losses are all that there is of forwards; a step ends them.
+    const bool has_forward = std::any_of(tensors.begin(), tensors.end(), [](const LogicalTensor* tensor) {
+      return phase_of(tensor->id) == Phase::kForward;
+    });
+    const Phase beginning = has_forward ? Phase::kForward : Phase::kLoss;
     bool forward_ended = false;
     for (const LogicalTensor* tensor : tensors) {
       const Phase phase = phase_of(tensor->id);
-      if (phase == Phase::kForward && std::exchange(forward_ended, false)) starts.push_back(tensor->order);
+      if (phase == beginning && std::exchange(forward_ended, false)) starts.push_back(tensor->order);
       if (ends_forward(phase)) forward_ended = true;
       last_[{iteration, tensor->id.microbatch, phase}] = static_cast<std::int32_t>(starts.size());
     }
@@ -38,8 +43,9 @@ std::int32_t Cycles::of(const Finding& finding) const {
   const std::vector<std::uint64_t>& starts = found->second;
   // A loss is recorded at any time behind its forward.
   if (phase == Phase::kLoss || finding.only_in_candidate) {
-    const Phase where = phase == Phase::kLoss ? Phase::kForward : phase;
-    const auto last = last_.find({finding.id.iteration, finding.id.microbatch, where});
+    auto last =
+        last_.find({finding.id.iteration, finding.id.microbatch, phase == Phase::kLoss ? Phase::kForward : phase});
+    if (last == last_.end()) last = last_.find({finding.id.iteration, finding.id.microbatch, phase});
     return last == last_.end() ? static_cast<std::int32_t>(starts.size()) : last->second;
   }
   return static_cast<std::int32_t>(std::upper_bound(starts.begin(), starts.end(), finding.order) - starts.begin());

@@ -238,7 +238,7 @@ class Collector:
             "sources": self.sources.as_document(),
             "configurations": self.configurations.as_document(),
             "draws": self.draws.as_document(),
-            "kept": sorted(self.kept),
+            "kept": {"titles": sorted(self.kept)},  # none is a statement, too
         }
         further = self.schedule.further()
         if further:

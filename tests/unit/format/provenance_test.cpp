@@ -247,10 +247,11 @@ TEST_CASE("optimizers that a rank says took no step are read, and what are none 
 }
 
 TEST_CASE("what a rank keeps beside its models is read, nothing is no statement, and what are no names is refused") {
-  CHECK(parse_kept(R"({"kept": ["EMA.shadow", "Teacher"]})", "runs/a") == KeptModels{"EMA.shadow", "Teacher"});
-  CHECK(parse_kept(R"({"kept": []})", "runs/a") == KeptModels{});
+  CHECK(parse_kept(R"({"kept": {"titles": ["EMA.shadow", "Teacher"]}})", "runs/a") ==
+        KeptModels{"EMA.shadow", "Teacher"});
+  CHECK(parse_kept(R"({"kept": {"titles": []}})", "runs/a") == KeptModels{});
   CHECK(parse_kept("{}", "runs/a") == std::nullopt);
-  for (const std::string document : {"1", R"("EMA")", "[1]", R"({"EMA": 1})"}) {
+  for (const std::string document : {"1", R"(["EMA"])", "{}", R"({"titles": 1})", R"({"titles": [1]})"}) {
     CAPTURE(document);
     CHECK_THROWS_WITH_AS(parse_kept(R"({"kept": )" + document + "}", "runs/a"),
                          "runs/a: its provenance has 'kept' that are no names; expected what `ttrace collect` writes",

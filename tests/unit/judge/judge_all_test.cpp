@@ -103,6 +103,23 @@ TEST_CASE("what a backward precedes comes after it, where the reference is one r
   CHECK(order() == std::vector<TensorId>{in_turn[0], in_turn[2], in_turn[1], in_turn[3]});
 }
 
+TEST_CASE("a loss behind a step comes after it, where no forward was recorded, as in a light iteration") {
+  Alignment reference, candidate;
+  reference.of_one_rank = true;
+  const std::vector<TensorId> in_turn = {
+      test::tensor_id(Kind::kScalar, "loss", 0),         test::tensor_id(Kind::kScalar, "loss", 1),
+      test::tensor_id(Kind::kMainGrad, "discriminator"), test::tensor_id(Kind::kParamDelta, "discriminator"),
+      test::tensor_id(Kind::kScalar, "loss", 2),         test::tensor_id(Kind::kMainGrad, "generator")};
+  for (const TensorId& tensor : in_turn) {
+    add_tensor(reference, tensor);
+    add_tensor(candidate, tensor);
+  }
+  std::vector<TensorId> ids;
+  const Report report = judge_responses(reference, candidate, std::vector<double>(in_turn.size(), 0.5));
+  for (const Finding& finding : report.findings) ids.push_back(finding.id);
+  CHECK(ids == in_turn);
+}
+
 TEST_CASE("two findings about one tensor count once, by the worse") {
   Alignment reference, candidate;
   add_tensor(reference, output("mlp"));
