@@ -112,7 +112,7 @@ std::optional<Step> lacks_activations(const Report& report, const Situation& sit
   const std::int32_t iteration = report.findings[roots[0].finding].id.iteration;
   const auto command = collect_command(report, situation, fmt::format("0-{}", iteration));
   if (!command) return std::nullopt;
-  return Step{std::nullopt, *command,
+  return Step{std::nullopt, command,
               fmt::format("of iteration {} only parameters, their gradients and losses were recorded, and not what "
                           "modules took and returned: where it goes wrong first is seen in a recording of "
                           "`--iterations 0-{}`",
@@ -150,7 +150,7 @@ std::optional<Step> lacks_iterations(const Report& report, const Situation& situ
   const auto& zero = report.proof.zero_gradients;
   if (!zero) return std::nullopt;
   const auto command = collect_command(report, situation, fmt::format("{}-{}", zero->first, zero->last + 1));
-  return command ? std::optional(Step{std::nullopt, *command}) : std::nullopt;
+  return command ? std::optional(Step{std::nullopt, command}) : std::nullopt;
 }
 
 std::optional<Step> lacks_measurement(const Report& report, const Situation& situation) {
