@@ -124,7 +124,7 @@ Alignment align(const Trace& trace, const Annotations& given, const ModelLayout&
   find_losses(grouping, ranks, layout);
   find_owned(grouping, ranks, layout);
   find_own_steps(grouping, ranks);
-  find_own_copies(grouping, ranks);
+  append(alignment.notes, find_own_copies(grouping, ranks));
   find_own_gradients(grouping, ranks);
   place_by_shape(grouping, ranks, who.annotations, layout);
   append(alignment.notes, notes_of_pipeline(grouping, ranks, who.annotations));

@@ -11,12 +11,14 @@ namespace {
 
 constexpr std::size_t kFew = 16;
 
-bool has_values(const LogicalTensor& tensor) { return !tensor.rows && !tensor.sketched && tensor.kept == nullptr; }
-
 }  // namespace
 
+bool has_whole_values(const LogicalTensor& tensor) {
+  return !tensor.rows && !tensor.sketched && tensor.kept == nullptr;
+}
+
 std::optional<std::vector<std::size_t>> few_elements_that_differ(const TensorPair& pair, double allowed) {
-  if (!has_values(*pair.reference) || !has_values(*pair.candidate)) return std::nullopt;
+  if (!has_whole_values(*pair.reference) || !has_whole_values(*pair.candidate)) return std::nullopt;
   const Values reference = values_of(*pair.reference), candidate = values_of(*pair.candidate);
   Values squares(reference.size());
   for (std::size_t i = 0; i < squares.size(); ++i) {

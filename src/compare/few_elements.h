@@ -9,6 +9,9 @@
 
 namespace ttrace {
 
+// True where all of the tensor was recorded, at known places of the logical one.
+bool has_whole_values(const LogicalTensor& tensor);
+
 // Returns the elements, by their row-major number, without which the rest differs by no more than `allowed` times the
 // reference's norm, the worst first; none where all differ by no more. Nothing where they are more than a few, or where
 // the values were not recorded.

@@ -1,11 +1,17 @@
 #include "identify/own_steps.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "base/count_of.h"
+#include "base/describe.h"
 
 namespace ttrace {
 namespace {
@@ -87,8 +93,10 @@ void find_own_steps(Grouping& grouping, const RankTable& table) {
   }
 }
 
-void find_own_copies(Grouping& grouping, const RankTable& table) {
-  if (grouping.microbatches.axes.empty()) return;
+std::vector<std::string> find_own_copies(Grouping& grouping, const RankTable& table) {
+  if (grouping.microbatches.axes.empty()) return {};
+  std::int64_t count = 0;
+  std::string first;
   for (Group& group : grouping.groups) {
     if (group.id.kind != Kind::kBufferAfter || group.shards.empty() || group.placement->is_placed()) continue;
     std::set<const PresentRank*> holders;
@@ -102,8 +110,15 @@ void find_own_copies(Grouping& grouping, const RankTable& table) {
     const bool is_elsewhere = std::any_of(table.ranks.begin(), table.ranks.end(), [&](const PresentRank& rank) {
       return !holders.contains(&rank) && may_keep(*rank.trace, group.id.name.get());
     });
-    if (!is_elsewhere) group.owned = true;
+    if (is_elsewhere) continue;
+    group.owned = true;
+    if (count++ == 0) first = to_string(group.id);
   }
+  if (count == 0) return {};
+  return {
+      fmt::format("{} of what is kept beside the models, the first {}, are kept by one rank alone: they were "
+                  "compared there, and nothing is asked of the others",
+                  count_of(count, "tensor"), first)};
 }
 
 void find_own_gradients(Grouping& grouping, const RankTable& table) {

@@ -2,6 +2,9 @@
 // optimizer, and hands on what it has made of them.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "identify/identity.h"
 #include "identify/ranks.h"
 
@@ -14,8 +17,8 @@ void find_own_steps(Grouping& grouping, const RankTable& table);
 
 // Sets `owned` of what some ranks along the micro-batch axes keep beside their models, such as a moving average of the
 // main process, where each other rank says that it keeps no such thing. One that keeps it, and has not changed it, has
-// forgotten it.
-void find_own_copies(Grouping& grouping, const RankTable& table);
+// forgotten it. Returns what is to be noted of them.
+std::vector<std::string> find_own_copies(Grouping& grouping, const RankTable& table);
 
 // Finds main gradients that each rank has of its own samples, of parameters that no optimizer of any rank has and that
 // are, after the step, the same on all: the program reduces a copy of its own, such as one flat tensor of all gradients,

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 
@@ -23,8 +22,6 @@ constexpr double kRoundings = 64;      // steps of the dtype that an activation 
 constexpr double kReach = 3;           // times as much as the jump may differ what comes behind it
 constexpr double kLargestJump = 0.01;  // of the tensor that jumps: behind a larger one mistakes would hide
 
-bool is_activation_gradient(Kind kind) { return kind == Kind::kGradOutput || kind == Kind::kGradInput; }
-
 bool may_jump(const Finding& finding) {
   return finding.verdict == Verdict::kFail && finding.reason == Reason::kExceedsTolerance && finding.allowed &&
          finding.difference && !finding.by_override;
@@ -36,10 +33,6 @@ struct Jump {
   double reference = 0, candidate = 0;  // what is zero but for rounding, where the gradient differs most
   std::optional<TensorId> less;         // what the activation is equal to, where it is not zero itself
 };
-
-bool has_whole_values(const LogicalTensor& tensor) {
-  return !tensor.rows && !tensor.sketched && tensor.kept == nullptr;
-}
 
 // Whether both sides recorded it, as an activation of that shape that is right.
 bool is_readable(const TensorPair& pair, const Shape& shape, const std::set<TensorId>& wrong) {
@@ -145,7 +138,7 @@ bool is_given_by_gradients(const TensorId& id, const StepVerdicts& steps) {
 void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& steps, std::vector<Finding>& findings,
                        std::vector<std::string>& notes) {
   const auto is_wrong_gradient = [](const Finding& each) {
-    return is_activation_gradient(each.id.kind) && may_jump(each);
+    return phase_of(each.id) == Phase::kBackward && may_jump(each);
   };
   if (std::none_of(findings.begin(), findings.end(), is_wrong_gradient)) return;
   const PairsById pairs_by_id = index_pairs(pairs);
@@ -168,10 +161,10 @@ void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& st
       finding->allowed = reach;
       continue;
     }
-    if (!is_activation_gradient(finding->id.kind)) continue;
+    if (phase_of(finding->id) != Phase::kBackward) continue;
     const std::optional<Jump> jump = find_jump(*finding, pairs_by_id, wrong);
     if (!jump) continue;
-    if (!first) first = jump;
+    if (!first || (at_zero == 0 && jump->rel_err <= kLargestJump)) first = jump;
     if (jump->rel_err > kLargestJump) continue;
     ++at_zero;
     jumps.add(*jump);

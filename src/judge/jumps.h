@@ -19,8 +19,8 @@ namespace ttrace {
 
 // Lets a gradient of an activation pass that is wrong in a few elements alone, at each of which the activation itself,
 // which passes, is positive on one side and not on the other, or its difference from another one of the micro-batch is,
-// as in an L1 loss; and what comes behind it, where it differs by no more than three times as much. A jump of more than 1 % is noted, and nothing passes for it. `findings` have the order of
-// execution. Notes where the first jump is.
+// as in an L1 loss; and what comes behind it, where it differs by no more than three times as much. A jump of more than
+// 1 % is noted, and nothing passes for it. `findings` have the order of execution. Notes where the first jump is.
 void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& steps, std::vector<Finding>& findings,
                        std::vector<std::string>& notes);
 

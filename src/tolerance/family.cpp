@@ -195,7 +195,7 @@ std::optional<std::int32_t> find_jump(const RunDifferences& run, const RunRespon
   });
   if (first == too_far.end()) return std::nullopt;
   const TensorId& id = places[*first].id;
-  if (id.kind != Kind::kGradOutput && id.kind != Kind::kGradInput) return std::nullopt;
+  if (phase_of(id) != Phase::kBackward) return std::nullopt;
   const auto few = few_elements_that_differ(run.pairs[*first], kTensorSpan * like(id));
   return few && !few->empty() ? std::optional(id.iteration) : std::nullopt;
 }

@@ -12,6 +12,7 @@ that tell."""
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -20,7 +21,7 @@ from .clock import Chunk, unwrapped
 from .collector import Collector
 from .library import Kind
 from .looks import Looks, shapes_of
-from .names import name_of_class, plain_class, plain_name
+from .names import name_of_class, numbered, plain_class, plain_name
 from .step_facts import differing, fingerprint
 from .tensors import has_parameters, is_capturing, is_dtensor, local_part
 
@@ -109,7 +110,7 @@ class Buffers:
             for module in chunk.base.modules()
             for tensor in (*module._parameters.values(), *module._buffers.values())
         }
-        names: dict[str, int] = {}
+        titles: Counter[str] = Counter()
         self._collector.kept |= {plain_name(type(model)) for model in self._living()}
         for model in self._living():
             before, now = self._before.get(id(model)), self._fingerprints(model)
@@ -118,9 +119,7 @@ class Buffers:
             own = [each for each in _state(model) if id(each[2]) not in of_chunks]
             if not own:
                 continue
-            title = plain_name(type(model))
-            names[title] = names.get(title, 0) + 1
-            title += str(names[title] - 1) if names[title] > 1 else ""
+            title = numbered(plain_name(type(model)), titles)
             for name, owner, tensor in own:
                 self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
 

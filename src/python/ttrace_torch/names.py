@@ -3,6 +3,7 @@ cannot hold. Two programs get the same name for the same module."""
 
 import functools
 import hashlib
+from collections import Counter
 
 _MOST_BYTES = 4096
 _KEPT = 1500  # bytes of a longer name at its begin, and at its end
@@ -35,6 +36,12 @@ def plain_class(module_class: type) -> type:
 def plain_name(module_class: type) -> str:
     """By which a trace and messages call a module that is in no other one."""
     return plain_class(module_class).__name__
+
+
+def numbered(title: str, before: Counter[str]) -> str:
+    """The title, with a number behind it where `before` counts some of it already, and counts it: EMA, EMA1, EMA2."""
+    before[title] += 1
+    return title if before[title] == 1 else f"{title}{before[title] - 1}"
 
 
 @functools.lru_cache(maxsize=1 << 10)

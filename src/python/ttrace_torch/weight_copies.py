@@ -8,7 +8,7 @@ have. Of one that the iteration has changed, all is recorded after it, under the
 copy is kept to see what changed, only numbers that tell."""
 
 import gc
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -18,7 +18,7 @@ from .clock import Chunk
 from .collector import Collector
 from .library import Kind
 from .looks import Looks
-from .names import plain_name
+from .names import numbered, plain_name
 from .step_facts import differing, fingerprint
 from .tensors import has_plain_values, in_transform, is_capturing, named_parameters
 
@@ -64,7 +64,7 @@ class WeightCopies:
 
     def _record_after(self) -> None:
         found_before, self._found = self._found, []
-        titles: dict[str, int] = {}
+        titles: Counter[str] = Counter()
         for found in found_before:
             tensors = None if is_capturing() else found.tensors()
             if tensors is None:
@@ -72,8 +72,7 @@ class WeightCopies:
             now = self._fingerprints(tensors)
             if not differing((name, found.before.get(name), value) for name, value in now.items()):
                 continue
-            titles[found.title] = titles.get(found.title, 0) + 1
-            title = found.title + (str(titles[found.title] - 1) if titles[found.title] > 1 else "")
+            title = numbered(found.title, titles)
             for name, tensor in tensors.items():
                 tensor_id = self._collector.clock.parameter_id(0, Kind.BUFFER_AFTER, f"{title}.{name}")
                 self._collector.record(tensor_id, tensor.detach())
