@@ -252,6 +252,10 @@ ToleranceFile read_header(const std::string& where, Fields& header, const std::s
     file.updates =
         read_update_tolerances(where, *updates, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));
   }
+  if (const auto options = header.take_if("options")) {
+    file.options =
+        read_option_tolerances(where, *options, header.last_line(), file.perturbed_runs.size() + (file.rerun ? 1 : 0));
+  }
   file.is_sealed = header.has("seal");  // else it was written by hand
   if (file.is_sealed) require_seal(where, header, seal);
   if (header.has("seal_by_key")) header.take_word("seal_by_key");  // whoever has the key looks at it

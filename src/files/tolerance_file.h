@@ -20,6 +20,8 @@
 //   updates:                               # of optimizers' steps, by class and iteration (load/update_tolerances.h)
 //     torch.optim.rmsprop.RMSprop:
 //       0: {pool: [0], tensor: [1e-07], decay: [0], norm: [1], still_above: [0], still: [0]}
+//   options:                               # that are not the same in all runs; lacks where there are none
+//     torch.optim.adam.Adam: {1: {lr: [1.5e-05]}}
 //   seal: x1f2e3d4c5b6a7988                # of all but the overrides (load/tolerance_seal.h)
 //   tensors:                               # by kind
 //     output:
@@ -27,11 +29,11 @@
 //         scale: {samples: [-2e-05], rerun: 0, estimate: 3e-05, responses: 48, floor: 0.0002, allowed: 0.00125},
 //         row: {...}, element: {...}}
 //
-// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `coherence`, `updates` and each `allowed`; the
+// A check reads `reference`, `digest`, `compute_dtype`, `overrides`, `coherence`, `updates`, `options` and each `allowed`; the
 // rest says where they come from, and must say what they are: margin * max(estimate, floor), of an estimate that is the
 // largest sample. What is allowed of the statistics beside the norm is `factor_of` times the larger of their estimate,
 // no larger than the largest sample of the tensor's group, and their floor. Tensors of few elements have none of them.
-// A file that people write may lack `updates` and `seal`, and `coherence` where its tensors have no groups.
+// A file that people write may lack `updates`, `options` and `seal`, and `coherence` where its tensors have no groups.
 #pragma once
 
 #include <filesystem>

@@ -36,7 +36,7 @@ std::string header_yaml(const ToleranceFile& file) {
                         item.kind ? fmt::format("kind: {}, ", name_of(*item.kind)) : "", item.allowed,
                         yaml_word(item.reason));
   }
-  return text + to_yaml(file.coherence) + to_yaml(file.updates);
+  return text + to_yaml(file.coherence) + to_yaml(file.updates) + to_yaml(file.options);
 }
 
 std::string statistic_yaml(Statistic statistic, const StatisticTolerance& said) {

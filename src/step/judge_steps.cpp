@@ -166,10 +166,18 @@ std::string describe_steps_elsewhere(const std::map<TensorId, double>& elsewhere
       are_stated ? "with other tensors than the model's" : "them by itself");
 }
 
+// What the runs of the reference's program step with that is not the same in all; null: nothing, or nothing is known.
+const OptionSamples* samples_of(const ToleranceFile* tolerance, const std::string& optimizer, std::int32_t iteration) {
+  if (tolerance == nullptr) return nullptr;
+  const auto found = tolerance->options.find({optimizer, iteration});
+  return found == tolerance->options.end() ? nullptr : &found->second;
+}
+
 // Compares the options of all steps; returns the updates whose options are the reference's.
 std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
-                                   const GradientDifferences& gradients, const ParameterCounterparts* counterparts,
+                                   const Compared& compared, const ParameterCounterparts* counterparts,
                                    JudgedSteps& judged) {
+  const GradientDifferences gradients(compared);
   const StatedSteps of_reference = stated_steps(reference);
   StatedSteps of_candidate = stated_steps(candidate);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(of_candidate, *counterparts);
@@ -197,8 +205,9 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
         comparable = false;
         continue;
       }
-      const std::string differs =
-          describe_other_options(wanted, stated, gradients.allowed_clip(iteration, name), is_wrapped);
+      const AllowedOptions allowed{gradients.allowed_clip(iteration, name),
+                                   samples_of(compared.tolerance, wanted.step->optimizer, iteration)};
+      const std::string differs = describe_other_options(wanted, stated, allowed, is_wrapped);
       if (differs.empty()) continue;
       if (words.empty()) words = differs;
       ranks.push_back(stated.rank);
@@ -439,8 +448,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   StepCheck of_candidate = check_steps(*candidate.trace, candidate.alignment, compared.threads, replay);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(std::move(of_candidate), *counterparts);
   const StepCheck of_reference = check_steps(*reference.trace, reference.alignment, compared.threads, replay);
-  const std::set<TensorId> equal =
-      compare_options(reference, candidate, GradientDifferences(compared), counterparts, judged);
+  const std::set<TensorId> equal = compare_options(reference, candidate, compared, counterparts, judged);
   const auto unknown = not_understood(tally_of(of_reference), tally_of(of_candidate));
   for (const auto& [optimizer, kind] : unknown) judged.notes.push_back(describe_unknown(printable(optimizer), kind));
   const Deviations deviations(of_reference, compared.tolerance);

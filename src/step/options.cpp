@@ -17,7 +17,11 @@ namespace {
 // Options are stored as fp32 by some programs and as fp64 by others.
 constexpr double kOptionTolerance = 1e-6;
 
-bool are_equal(double a, double b) { return std::abs(a - b) <= kOptionTolerance * std::max(std::abs(a), std::abs(b)); }
+// How far two numbers are apart, relatively to the larger one: 1 at most where they have one sign.
+double distance(double a, double b) {
+  const double larger = std::max(std::abs(a), std::abs(b));
+  return a == b ? 0 : std::abs(a - b) / larger;
+}
 
 // Two numbers that differ, with as many digits as show it.
 std::string describe_numbers(std::string_view what, double candidate, double reference) {
@@ -30,8 +34,14 @@ std::string describe_numbers(std::string_view what, double candidate, double ref
 
 class OptionWords {
  public:
-  void number(std::string_view what, double candidate, double reference) {
-    if (!are_equal(candidate, reference)) add(describe_numbers(what, candidate, reference));
+  explicit OptionWords(const OptionSamples* samples) : samples_(samples) {}
+
+  // `option` is the name that the program has for it, and `what` people's.
+  void number(const std::string& option, std::string_view what, double candidate, double reference) {
+    const double allowed = allowed_of(option);
+    if (distance(candidate, reference) <= std::max(kOptionTolerance, allowed)) return;
+    add(describe_numbers(what, candidate, reference) +
+        (allowed > kOptionTolerance ? fmt::format(" (may differ by {:.2g})", allowed) : ""));
   }
   void flag(std::string_view what, bool candidate, bool reference) {
     if (candidate != reference)
@@ -41,24 +51,31 @@ class OptionWords {
   const std::string& text() const { return text_; }
 
  private:
+  double allowed_of(const std::string& option) const {
+    if (samples_ == nullptr) return 0;
+    const auto found = samples_->find(option);
+    return found == samples_->end() ? 0 : allowed_for_option(found->second);
+  }
+
+  const OptionSamples* samples_;
   std::string text_;
 };
 
 void compare_rules(const UpdateRule& candidate, const UpdateRule& reference, OptionWords& words) {
-  words.number("learning rate", candidate.lr, reference.lr);
+  words.number("lr", "learning rate", candidate.lr, reference.lr);
   if (candidate.family != UpdateFamily::kSgd) {
-    words.number("beta1", candidate.beta1, reference.beta1);
-    words.number("beta2", candidate.beta2, reference.beta2);
-    words.number("eps", candidate.eps, reference.eps);
+    words.number("beta1", "beta1", candidate.beta1, reference.beta1);
+    words.number("beta2", "beta2", candidate.beta2, reference.beta2);
+    words.number("eps", "eps", candidate.eps, reference.eps);
     words.flag("amsgrad", candidate.amsgrad, reference.amsgrad);
     words.flag("bias correction", candidate.bias_correction, reference.bias_correction);
   } else {
-    words.number("momentum", candidate.momentum, reference.momentum);
-    if (candidate.momentum != 0) words.number("dampening", candidate.dampening, reference.dampening);
+    words.number("momentum", "momentum", candidate.momentum, reference.momentum);
+    if (candidate.momentum != 0) words.number("dampening", "dampening", candidate.dampening, reference.dampening);
     words.flag("nesterov", candidate.nesterov, reference.nesterov);
   }
   words.flag("maximize", candidate.maximize, reference.maximize);
-  words.number("weight decay", candidate.weight_decay, reference.weight_decay);
+  words.number("weight_decay", "weight decay", candidate.weight_decay, reference.weight_decay);
   if (candidate.weight_decay != 0) words.flag("decoupled weight decay", candidate.decoupled, reference.decoupled);
 }
 
@@ -74,22 +91,41 @@ void compare_named(const OptimizerStep& candidate, const OptimizerStep& referenc
   };
   for (const auto& [name, what] : names) {
     const auto a = candidate.options.find(name), b = reference.options.find(name);
-    if (a != candidate.options.end() && b != reference.options.end()) words.number(what, a->second, b->second);
+    if (a != candidate.options.end() && b != reference.options.end()) words.number(name, what, a->second, b->second);
   }
 }
 
-// Compares what schedules have made of the options for the next step, where those of this one are equal.
+// What schedules have made of the option `name` of the step for the next one; it is in `options`.
+double option_after(const OptimizerStep& step, const std::string& name) {
+  const auto changed = step.options_after->find(name);
+  return changed == step.options_after->end() ? step.options.find(name)->second : changed->second;
+}
+
+// Compares the options for the next step, where those of this one are equal.
 void compare_options_after(const OptimizerStep& candidate, const OptimizerStep& reference, OptionWords& words) {
   if (!candidate.options_after || !reference.options_after) return;
-  const auto after = [](const OptimizerStep& step, const std::string& name) {
-    const auto changed = step.options_after->find(name);
-    return changed == step.options_after->end() ? step.options.find(name)->second : changed->second;
-  };
   for (const auto& [name, value] : reference.options) {
     if (candidate.options.contains(name)) {
-      words.number(fmt::format("for the next step {}", printable(name)), after(candidate, name),
-                   after(reference, name));
+      words.number(name, fmt::format("for the next step {}", printable(name)), option_after(candidate, name),
+                   option_after(reference, name));
     }
+  }
+}
+
+// Raises the samples of the options that differ in this run, one of `runs`.
+void measure_options(const OptimizerStep& step, const OptimizerStep& reference, std::size_t run, std::size_t runs,
+                     OptionSamples& samples) {
+  for (const auto& [name, value] : reference.options) {
+    const auto other = step.options.find(name);
+    if (other == step.options.end()) continue;
+    double apart = distance(other->second, value);
+    if (step.options_after && reference.options_after) {
+      apart = std::max(apart, distance(option_after(step, name), option_after(reference, name)));
+    }
+    if (!(apart > 0)) continue;
+    UpdateSamples& one = samples[name];
+    one.resize(runs, 0.0);
+    one[run] = std::max(one[run], std::min(apart, 1.0));
   }
 }
 
@@ -138,14 +174,35 @@ bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candida
          (candidate.optimizer.empty() || rule_of(candidate).rule);
 }
 
-std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip,
-                                   bool is_wrapped) {
+OptionTolerances measure_option_tolerances(const AlignedTrace& reference, std::span<const AlignedTrace> runs) {
+  OptionTolerances tolerances;
+  const StatedSteps of_reference = stated_steps(reference);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    for (const auto& [key, steps] : stated_steps(runs[r])) {
+      const auto wanted = of_reference.find(key);
+      if (wanted == of_reference.end()) continue;
+      const OptimizerStep &step = *steps.front().step, &other = *wanted->second.front().step;
+      if (step.optimizer != other.optimizer) continue;
+      OptionSamples samples;
+      measure_options(step, other, r, runs.size(), samples);
+      for (auto& [name, one] : samples) {
+        UpdateSamples& all = tolerances[{other.optimizer, key.first}][name];
+        all.resize(runs.size(), 0.0);
+        all[r] = std::max(all[r], one[r]);
+      }
+    }
+  }
+  return tolerances;
+}
+
+std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate,
+                                   const AllowedOptions& allowed, bool is_wrapped) {
   const OptimizerStep &a = *candidate.step, &b = *reference.step;
   if (a.optimizer.empty() != b.optimizer.empty()) {
     return fmt::format("{}, reference {}", describe_class(a), describe_class(b));
   }
   if (a.optimizer.empty() || !are_comparable(b, a)) return "";
-  OptionWords words;
+  OptionWords words(allowed.samples);
   const RuleOrReason of_candidate = rule_of(a), of_reference = rule_of(b);
   if (of_candidate.rule && of_reference.rule) {
     if (of_candidate.rule->family != of_reference.rule->family) {
@@ -165,10 +222,10 @@ std::string describe_other_options(const StatedStep& reference, const StatedStep
     words.add(fmt::format("updates a value in {}, reference {}", name_of(updated_dtype(candidate)),
                           name_of(updated_dtype(reference))));
   }
-  if (allowed_clip >= 0 && a.clip_factor && b.clip_factor &&
-      !(std::abs(*a.clip_factor - *b.clip_factor) <= allowed_clip * std::abs(*b.clip_factor))) {
+  if (allowed.clip >= 0 && a.clip_factor && b.clip_factor &&
+      !(std::abs(*a.clip_factor - *b.clip_factor) <= allowed.clip * std::abs(*b.clip_factor))) {
     words.add(describe_numbers("gradients clipped by", *a.clip_factor, *b.clip_factor) +
-              fmt::format(" (may differ by {:.2g})", allowed_clip));
+              fmt::format(" (may differ by {:.2g})", allowed.clip));
   }
   return words.text();
 }

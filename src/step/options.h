@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "align/aligned_trace.h"
+#include "tolerance/update_tolerance.h"
 
 namespace ttrace {
 
@@ -26,11 +28,20 @@ Dtype updated_dtype(const StatedStep& stated);
 using StatedSteps = std::map<std::pair<std::int32_t, std::string>, std::vector<StatedStep>>;
 StatedSteps stated_steps(const AlignedTrace& aligned);
 
-// Says how two steps' options differ: `learning rate 0.0012, reference 0.001`. Empty where they are equal.
-// `allowed_clip` is how far the clip factors may be apart, relatively; below 0: they are not compared. `is_wrapped` says
-// that another optimizer hands its options on to the candidate's when it steps: those for the next step are not there.
-std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate, double allowed_clip,
-                                   bool is_wrapped);
+// Measures the options of all `runs` of the reference's program, the perturbed ones and then the rerun if there is one.
+OptionTolerances measure_option_tolerances(const AlignedTrace& reference, std::span<const AlignedTrace> runs);
+
+// Holds how far two steps may be apart, relatively.
+struct AllowedOptions {
+  double clip = -1;                        // the clip factors; below 0: they are not compared
+  const OptionSamples* samples = nullptr;  // of options that differ from run to run; null: none do
+};
+
+// Says how two steps' options differ: `learning rate 0.0012, reference 0.001`. Empty where they are equal. `is_wrapped`
+// says that another optimizer hands its options on to the candidate's when it steps: those for the next step are not
+// there.
+std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate,
+                                   const AllowedOptions& allowed, bool is_wrapped);
 
 // True where the options of both could be compared: they are of one class, or both of known rules.
 bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate);

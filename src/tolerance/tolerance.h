@@ -76,6 +76,7 @@ struct ToleranceFile {
   std::map<ToleranceKey, Tolerance> tensors;
   CoherenceTolerances coherence;
   UpdateTolerances updates;
+  OptionTolerances options;
 };
 
 // True where one run in a wider dtype stands for the perturbed runs: it has no seed.

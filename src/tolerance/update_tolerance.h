@@ -32,6 +32,19 @@ using UpdateTolerance = std::array<UpdateSamples, kUpdateMeasures.size()>;
 // Holds tolerances by the optimizer's class, as the reference names it ("" where it says nothing), and iteration.
 using UpdateTolerances = std::map<std::pair<std::string, std::int32_t>, UpdateTolerance>;
 
+// Holds, by the names of options, how far those of each run are from the reference's, relatively; only of options that
+// are not the same in all runs: a program computed them from what it trains, such as a learning rate from a divergence.
+using OptionSamples = std::map<std::string, UpdateSamples>;
+using OptionTolerances = std::map<std::pair<std::string, std::int32_t>, OptionSamples>;
+
+// Returns how far such an option may be from the reference's, relatively: as a slope of all tensors, and no further than
+// what a user would take for another option.
+inline double allowed_for_option(const UpdateSamples& samples) {
+  constexpr double kMargin = 10, kMost = 0.01;
+  const auto largest = std::max_element(samples.begin(), samples.end());
+  return largest == samples.end() ? 0 : std::min(kMargin * *largest, kMost);
+}
+
 // Returns what a measure may be: a margin times the largest sample, or its least.
 // - A slope or a decay of all tensors is one number a run, and its standard error is that of few tensors where few have
 //   most of it: ten times, which Student's t with 5 degrees of freedom exceeds once in 10,000.

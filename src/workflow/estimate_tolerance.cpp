@@ -17,6 +17,7 @@
 #include "host/write_file.h"
 #include "judge/match.h"
 #include "load/trace_reader.h"
+#include "step/options.h"
 #include "step/regression.h"
 #include "tolerance/estimate.h"
 #include "tolerance/family.h"
@@ -135,6 +136,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
       estimate({runs.differences.data(), measured.size()}, has_rerun ? &runs.differences.back() : nullptr,
                estimate_options, measure_own_sums(runs.reference.alignment));
   file.updates = measure_update_tolerances(runs.reference, runs.differences, 0);
+  file.options = measure_option_tolerances(runs.reference, runs.others);
   file.reference_run = identity.reference_run;
   file.reference_digest = digest_of(*runs.reference.trace);
   file.perturbed_runs = identity.perturbed_runs;

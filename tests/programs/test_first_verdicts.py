@@ -16,7 +16,11 @@ AXES = {
     "local_experts dealt": ["--axes", "dp=2"],
     "sequence": ["--axes", "cp=2"],
 }
-ITERATIONS = {"accumulated": ["--iterations", "1"], "rewrapped": ["--iterations", "1"]}
+ITERATIONS = {
+    "accumulated": ["--iterations", "1"],
+    "computed_rate": ["--iterations", "0-1"],
+    "rewrapped": ["--iterations", "1"],
+}
 
 
 class Verdict:
@@ -133,6 +137,7 @@ def answers(verdict):
         ("halo",),
         ("rewrapped",),
         ("meta",),
+        ("clones",),
         ("own_numbers", "frozen"),
         ("sharded_average",),
         ("fisher",),
@@ -312,6 +317,8 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("meta",), "first-order", "2.bias param_grad", "the reference has no such tensor"),
         (("meta",), "task", "loss scalar", ""),
         (("meta",), "scale", "2.weight main_grad", "1.01 times"),
+        (("clones",), "unreduced", "2.weight main_grad", "unsummed partial values"),
+        (("clones",), "rate", "0 output", ""),
         (("zero_by_hand",), "rate", "0.bias param_delta", "learning rate 0.002, reference 0.001"),
         (("zero_by_hand",), "unreduced", "2.weight main_grad", "lacks the gradient of rank 1"),
         (("zero_by_hand",), "kept", "2.bias param_after", ""),
@@ -470,6 +477,15 @@ def test_steps_with_other_tensors_than_the_models_are_held_by_what_they_make(fir
         verdict = first_verdict("flat_gradients", mistake=mistake, measured=measured)
         assert answers(verdict) == (DIFFERENT, "different"), verdict
         assert verdict.first.startswith(first), verdict
+
+
+def test_a_learning_rate_that_a_program_computes_may_differ_as_it_does_from_run_to_run(first_verdict):
+    verdict = first_verdict("computed_rate", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    for mistake in ("own", "scale"):
+        verdict = first_verdict("computed_rate", mistake=mistake, measured=True)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert "for the next step lr" in verdict.report["first_wrong"]["sentence"], verdict
 
 
 @pytest.mark.parametrize("mistake", ["", "rate"])

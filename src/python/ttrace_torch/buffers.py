@@ -23,7 +23,7 @@ from .library import Kind
 from .looks import Looks, shapes_of
 from .names import name_of_class, numbered, plain_class, plain_name
 from .step_facts import differing, fingerprint
-from .tensors import has_parameters, is_capturing, is_dtensor, local_part
+from .tensors import has_parameters, is_capturing, is_dtensor, local_part, named_parameters
 
 Fingerprints = dict[str, "int | torch.Tensor | None"]  # by name
 
@@ -104,12 +104,9 @@ class Buffers:
         }
 
     def _record_others(self) -> None:
-        of_chunks = {
-            id(tensor)
-            for chunk in self._collector.clock.chunks.values()
-            for module in chunk.base.modules()
-            for tensor in (*module._parameters.values(), *module._buffers.values())
-        }
+        chunks = self._collector.clock.chunks.values()
+        of_chunks = {id(buffer) for chunk in chunks for _, _, buffer in chunk.buffers()}
+        of_chunks |= {id(parameter) for chunk in chunks for _, parameter in named_parameters(chunk.base)}
         titles: Counter[str] = Counter()
         self._collector.kept |= {plain_name(type(model)) for model in self._living()}
         for model in self._living():

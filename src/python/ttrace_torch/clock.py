@@ -20,7 +20,7 @@ from .adapters import Adapter
 from .compiled import compiler_of
 from .library import NO_MICROBATCH, Kind, Pass, TensorId
 from .shares import Share
-from .tensors import named_parameters
+from .tensors import is_clone, named_parameters
 
 ROOT = "(model)"  # the name of the chunk's own module, whose path is empty
 
@@ -46,6 +46,12 @@ class Chunk:
         self.in_backward: Microbatch | None = None  # the one whose gradients come just now
         self.trains = False  # a gradient came back to it, as of the last recorded iteration
         self.holds_first = number == 0  # it is the program's first, or has that for a part: a rehearsal (rehearsals.py)
+        self.find_names()
+
+    def is_now(self, root: torch.nn.Module) -> None:
+        """Another wrapper, or clone, of the same model."""
+        self.root = root
+        self.base = unwrapped(root)
         self.find_names()
 
     def find_names(self) -> None:
@@ -205,21 +211,26 @@ class Clock:
     def _chunk_that_is(self, root: torch.nn.Module) -> Chunk | None:
         """The one whose model `root` is: a program may call a model through its wrapper, where its gradients are to be
         reduced, and without it elsewhere, as a GAN calls its discriminator; or make a wrapper anew, where it trains
-        other parameters from then on."""
-        if id(root) in self.chunks:
-            return self.chunks[id(root)]
+        other parameters from then on, or a clone for each task."""
+        known = self.chunks.get(id(root))
+        if known is not None:
+            if is_clone(known.base) and unwrapped(root) is not known.base:
+                known.is_now(root)  # a step within a task may make another clone
+            return known
         inside = next((chunk for chunk in self.chunks.values() if chunk.base is root), None)
-        if inside is not None or not _is_data_parallel(root):
+        if inside is not None:
             return inside
         base = unwrapped(root)
-        for chunk in self.chunks.values():
-            if chunk.base is not base:
-                continue
+        for key, chunk in self.chunks.items():
+            if chunk.base is not base and _is_clone_of(chunk.base, base):
+                chunk.is_now(root)
+                # What comes after it may have the id of the one before.
+                self.chunks = {id(root) if old == key else old: each for old, each in self.chunks.items()}
+                return chunk
             # What did not train was a rehearsal, and the wrapper may have changed its parameters since.
-            if chunk.trains or any(microbatch.arrived for microbatch in chunk.microbatches):
-                if chunk.root is not root:
-                    chunk.root = root
-                    chunk.find_names()
+            trains = chunk.trains or any(microbatch.arrived for microbatch in chunk.microbatches)
+            if chunk.base is base and trains and _is_data_parallel(root):
+                chunk.is_now(root)
                 return chunk
         return None
 
@@ -271,6 +282,14 @@ def unwrapped(root: torch.nn.Module) -> torch.nn.Module:
     while (child := _wrapped_child(root)) is not None:
         root = child
     return root
+
+
+def _is_clone_of(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether the two are the same model: clones of the same parameters, or a clone and what it was made of."""
+    if type(one) is not type(other) or not (is_clone(one) or is_clone(other)):
+        return False
+    ids = [{name: id(parameter) for name, parameter in named_parameters(each)} for each in (one, other)]
+    return ids[0] == ids[1]
 
 
 def _wrapped_child(module: torch.nn.Module) -> torch.nn.Module | None:

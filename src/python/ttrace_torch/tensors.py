@@ -157,10 +157,34 @@ def view_of(host: torch.Tensor) -> TensorView:
 
 
 def named_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Shared ones with each name. A class may have a method of its own in the place of PyTorch's, as TorchRL's losses
-    do, with other arguments and other names, and so of `parameters`, which is not called either."""
+    """Shared ones with each name; those of a clone are the parameters that it was made of. A class may have a method of
+    its own in the place of PyTorch's, as TorchRL's losses do, with other arguments and other names, and so of
+    `parameters`, which is not called either."""
+    for name, parameter in _parameters_as_they_are(module):
+        leaf = None if parameter.grad_fn is None else _made_of(parameter)
+        yield name, parameter if leaf is None else leaf
+
+
+def _parameters_as_they_are(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return torch.nn.Module.named_parameters(module, remove_duplicate=False)
 
 
 def has_parameters(module: torch.nn.Module) -> bool:
-    return next(named_parameters(module), None) is not None
+    return next(_parameters_as_they_are(module), None) is not None
+
+
+def is_clone(module: torch.nn.Module) -> bool:
+    """Whether its parameters are computed from others, so that gradients go through to those: what learns fast in
+    meta-learning (Finn et al., MAML, arXiv 1703.03400), as learn2learn's `clone_module` makes it for each task."""
+    computed = [parameter for _, parameter in _parameters_as_they_are(module) if parameter.grad_fn is not None]
+    return bool(computed) and all(_made_of(parameter) is not None for parameter in computed)
+
+
+def _made_of(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The leaf that `parameter` was before a clone and updates by `p - lr * g`, each of which has it for its first
+    operand; None where there is none of its shape."""
+    node = parameter.grad_fn
+    while node is not None and not hasattr(node, "variable"):
+        node = node.next_functions[0][0] if node.next_functions else None
+    leaf = None if node is None else node.variable
+    return leaf if leaf is not None and leaf.shape == parameter.shape else None

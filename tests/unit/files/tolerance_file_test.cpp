@@ -218,6 +218,22 @@ TEST_CASE("numbers that were changed to fit each other are refused by the seal; 
   CHECK(changed("notes: []\n", "notes: []  \r\n").empty());
 }
 
+TEST_CASE("how far options may be from the reference's is read back, and never much") {
+  const std::string section =
+      "options:\n"
+      "  torch.optim.adam.Adam:\n"
+      "    1: {eps: [0, 0, 0.5, 0], lr: [1.5e-05, 0, 2e-06, 0]}\n";
+  const ToleranceFile file = parse_tolerances(with("tensors:\n", section + "tensors:\n"), "t.yaml");
+  const OptionSamples& options = file.options.at({"torch.optim.adam.Adam", 1});
+  CHECK(allowed_for_option(options.at("lr")) == doctest::Approx(1.5e-4));
+  CHECK(allowed_for_option(options.at("eps")) == 0.01);
+  CHECK(parse_tolerances(to_yaml(file), "t.yaml").options == file.options);
+  CHECK(tolerance_error(with("tensors:\n", "options: {mine.Lion: {1: {lr: 3}}}\ntensors:\n")) ==
+        "t.yaml:15: 'lr' is no list; expected one");
+  CHECK(tolerance_error(with("tensors:\n", "options: {mine.Lion: {1: {lr: [3]}}}\ntensors:\n")) ==
+        "t.yaml:15: 'lr' has 1 samples; expected 4, one for each perturbed run and the rerun");
+}
+
 TEST_CASE("how far updates may be from the reference's is read back, and refused where nothing measures it so") {
   const std::string section =
       "updates:\n"
