@@ -41,6 +41,8 @@ bool is_readable(const TensorPair& pair, const Shape& shape, const std::set<Tens
          has_whole_values(*pair.candidate) && !wrong.contains(reference.id);
 }
 
+int sign_of(double value) { return (value > 0) - (value < 0); }
+
 // The values of an activation, or of a difference of two, on both sides.
 struct Sides {
   Values reference, candidate;
@@ -53,12 +55,13 @@ struct Sides {
     std::transform(candidate.begin(), candidate.end(), other.candidate.begin(), candidate.begin(), std::minus());
   }
 
-  // Whether rounding moves all of these elements over zero, which are few of those that are so near.
+  // Whether rounding moves all of these elements over zero, or onto it, where an absolute value has the slope 0; they are
+  // few of those that are so near.
   bool cross_zero_at(const std::vector<std::size_t>& elements, Dtype dtype) const {
     const double typical = norm_of(reference) / std::sqrt(static_cast<double>(reference.size()));
     const double most = kRoundings * epsilon_of(dtype) * typical;
     return std::all_of(elements.begin(), elements.end(), [&](std::size_t i) {
-      return (reference[i] > 0) != (candidate[i] > 0) &&
+      return sign_of(reference[i]) != sign_of(candidate[i]) &&
              std::max(std::abs(reference[i]), std::abs(candidate[i])) <= most;
     });
   }
@@ -155,20 +158,18 @@ void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& st
   std::int64_t behind = 0, at_zero = 0;
   for (Finding* const finding : in_order) {
     const double reach = kReach * jumps.before(finding->id);
-    if (reach > 0 && (finding->difference->rel_err() <= reach || is_given_by_gradients(finding->id, steps))) {
+    const bool is_backward = phase_of(finding->id) == Phase::kBackward;
+    const std::optional<Jump> jump = is_backward ? find_jump(*finding, pairs_by_id, wrong) : std::nullopt;
+    if (jump && (!first || (at_zero == 0 && jump->rel_err <= kLargestJump))) first = jump;
+    if (jump && jump->rel_err <= kLargestJump) {
+      ++at_zero;
+      jumps.add(*jump);
+      pass_as_behind(*finding, "in a few elements, where the activation is zero");
+    } else if (reach > 0 && (finding->difference->rel_err() <= reach || is_given_by_gradients(finding->id, steps))) {
       ++behind;
       pass_as_behind(*finding, fmt::format("allowed {:.3g} behind a gradient that jumps", reach));
       finding->allowed = reach;
-      continue;
     }
-    if (phase_of(finding->id) != Phase::kBackward) continue;
-    const std::optional<Jump> jump = find_jump(*finding, pairs_by_id, wrong);
-    if (!jump) continue;
-    if (!first || (at_zero == 0 && jump->rel_err <= kLargestJump)) first = jump;
-    if (jump->rel_err > kLargestJump) continue;
-    ++at_zero;
-    jumps.add(*jump);
-    pass_as_behind(*finding, "in a few elements, where the activation is zero");
   }
   if (!first) return;
   const std::string what = first->less ? "its activation less " + to_string(*first->less) : "its activation";

@@ -79,6 +79,12 @@ TEST_CASE("it may not where the activation has the same sign, or at another elem
   CHECK(findings_in(judged({-1e-9F, kJump, 7, 0.005F})).empty());
 }
 
+TEST_CASE("it may jump between a side of the kink and the kink itself, where an absolute value has the slope 0") {
+  CHECK(findings_in(judged({0, kJump, 7, 0.005F}, {-1e-9F})).empty());
+  CHECK(findings_in(judged({-1e-9F, kJump, 7, 0.005F}, {0})).empty());
+  CHECK(findings_in(judged({0, kJump, 7, 0.005F}, {0})).size() == 3);
+}
+
 TEST_CASE("it may jump where the activation crosses another one, of which an absolute difference is taken") {
   Run run{1e-9F, kJump, 8};
   run.target[8] = 1;
