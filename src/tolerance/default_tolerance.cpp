@@ -47,7 +47,8 @@
 // The gradient of a bias or of a norm's weight is a sum over tokens, and may cancel: a key's bias has the exact
 // gradient zero. Terms g_t, each off by so much of its norm in any direction, leave that times sqrt(sum ||g_t||^2) in
 // the sum, and the terms are about as large as the gradients of the module's results, which the trace holds: the
-// tolerance is so many times larger as their norm is larger than the sum's.
+// tolerance is so many times larger as their norm is larger than the sum's. Where that is not enough, what the
+// reference's own gradient is off by from its terms, added up in fp64 (own_sums.cpp), is added.
 //
 // The loss and other single numbers are means of many, and rounding cancels in them: one unit, whatever the depth, but
 // no less than a rounding step. The norm of all gradients may be off by what the reference's own is (own_norms.cpp). An
@@ -266,6 +267,24 @@ void widen_by_values(std::span<const TensorPair> pairs, std::span<const Differen
     Tolerance& tolerance = file.tensors.at(key);
     tolerance.floor += widening;
     tolerance.allowed = std::min(1.0, kUnmeasuredMargin * tolerance.floor);
+  }
+}
+
+void widen_by_own_sums(const Alignment& reference, std::span<const TensorPair> pairs,
+                       std::span<const Difference> differences, ToleranceFile& file) {
+  std::set<std::string> wide;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const TensorId& id = pairs[i].reference->id;
+    if (id.kind != Kind::kParamGrad && id.kind != Kind::kMainGrad) continue;
+    const auto found = file.tensors.find({id.kind, id.name});
+    if (found != file.tensors.end() && differences[i].rel_err() > found->second.allowed) wide.insert(id.name.get());
+  }
+  if (wide.empty()) return;
+  for (const auto& [key, own] : measure_own_sums(reference, [&](const auto& name) { return wide.contains(name); })) {
+    const auto found = file.tensors.find(key);
+    if (found == file.tensors.end()) continue;
+    found->second.floor += own.norm;
+    found->second.allowed = std::min(1.0, kUnmeasuredMargin * found->second.floor);
   }
 }
 

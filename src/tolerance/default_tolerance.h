@@ -29,4 +29,9 @@ ToleranceFile default_tolerances(const Alignment& reference, const std::string& 
 // norm of all gradients is off by.
 void widen_by_values(std::span<const TensorPair> pairs, std::span<const Difference> differences, ToleranceFile& file);
 
+// Widens those of gradients that differ by more, by what the reference's own are off from the sums of their terms, which
+// are read.
+void widen_by_own_sums(const Alignment& reference, std::span<const TensorPair> pairs,
+                       std::span<const Difference> differences, ToleranceFile& file);
+
 }  // namespace ttrace

@@ -1,6 +1,7 @@
 // Estimates tolerances (TTrace, section 4.5). The theory is in src/tolerance/estimate.cpp.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -37,8 +38,9 @@ using OwnRoundings = std::map<ToleranceKey, OwnRounding>;
 
 // Measures, from the terms that the trace holds, the rounding of the gradients of norms' weights and biases: the
 // largest over micro-batches and iterations. Where the terms do not explain a gradient, it has none.
-// src/tolerance/own_sums.cpp has the reasons.
-OwnRoundings measure_own_sums(const Alignment& reference);
+// src/tolerance/own_sums.cpp has the reasons. `wanted`: whether to look at gradients of that name, all where it is empty;
+// their terms are read.
+OwnRoundings measure_own_sums(const Alignment& reference, const std::function<bool(const std::string&)>& wanted = {});
 
 // Measures the same of the norm of all gradients, from their squares in `differences`, one for each of `pairs`.
 OwnRoundings measure_own_norms(std::span<const TensorPair> pairs, std::span<const Difference> differences);

@@ -180,9 +180,11 @@ std::optional<OwnRounding> rounding_of_sum(const Alignment& reference, const Log
 
 }  // namespace
 
-OwnRoundings measure_own_sums(const Alignment& reference) {
+OwnRoundings measure_own_sums(const Alignment& reference, const std::function<bool(const std::string&)>& wanted) {
   OwnRoundings all = roundings_of_crossing(reference);
+  if (wanted) std::erase_if(all, [&](const auto& one) { return !wanted(one.first.second); });
   for (const auto& [id, tensor] : reference.tensors) {
+    if (wanted && !wanted(id.name.get())) continue;
     const std::optional<OwnRounding> own =
         largest_of(rounding_of_sum(reference, tensor), rounding_of_remainder(tensor));
     if (!own) continue;

@@ -451,6 +451,7 @@ Measured measure(LoadedRuns& loaded, const CheckOptions& options, Team& team) {
   const std::span<const Difference> of_matched = std::span(measured.differences).first(matched.size());
   if (loaded.tolerance && !loaded.tolerance->unmeasured.empty()) {
     widen_by_values(matched, of_matched, *loaded.tolerance);
+    widen_by_own_sums(loaded.compared_reference(), matched, of_matched, *loaded.tolerance);
   } else if (loaded.tolerance) {
     bound_roundings_of_zero(matched, of_matched, *loaded.tolerance);
   }

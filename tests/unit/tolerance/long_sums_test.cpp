@@ -158,4 +158,38 @@ TEST_CASE("what is left of terms that nearly cancel is as far off as the sums on
   CHECK(by_halves > allowed / 20);
 }
 
+// An L1 loss makes terms that are alike but for their signs, and sums of them are rounded alike.
+TEST_CASE("a bias whose terms are alike may be as far off as the reference's own is from their sum") {
+  constexpr std::size_t kTerms = 512, kChannels = 16;
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<float> uniform(1e-4F, 2e-4F);
+  std::bernoulli_distribution is_positive(0.85);
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<float> all, recorded;
+    double difference = 0, square = 0;
+    for (std::size_t channel = 0; channel < kChannels; ++channel) {
+      const float size = uniform(random);
+      std::vector<float> terms(kTerms);
+      for (float& term : terms) term = is_positive(random) ? size : -size;
+      all.insert(all.end(), terms.begin(), terms.end());
+      recorded.push_back(sum_of(terms, 0, kTerms));
+      const float halves = sum_of(terms, 0, kTerms / 2) + sum_of(terms, kTerms / 2, kTerms);
+      difference += std::pow(halves - recorded.back(), 2);
+      square += std::pow(recorded.back(), 2);
+    }
+    Module conv;
+    conv.add_values(Kind::kGradOutput, "conv", {1, kChannels, kTerms}, all);
+    const auto rounding =
+        rounding_one_by_one(conv.alignment, conv.add_values(Kind::kParamGrad, "conv.bias", {kChannels}, recorded));
+    REQUIRE(rounding);
+    const double apart = std::sqrt(difference / square);
+    CHECK(apart > kDefaultMargin * 0x1p-23 * std::sqrt(kTerms) / 6);  // what sums of one sign are off by
+    CHECK(apart < kDefaultMargin * rounding->norm);
+    // A thousandth of a gradient is none of its roundings.
+    std::vector<float> wrong = recorded;
+    for (float& sum : wrong) sum *= 1.001F;
+    CHECK(conv.terms(conv.add_values(Kind::kParamGrad, "conv.bias", {kChannels}, wrong)) == doctest::Approx(kTerms));
+  }
+}
+
 TEST_SUITE_END();
