@@ -117,6 +117,12 @@ std::pair<std::int64_t, std::string> part_warning(const std::string& line) {
   return is_known ? std::pair(rank, line.substr(colon + 2)) : std::pair(std::int64_t{-1}, line);
 }
 
+// The text without the first name in it: what several tensors or modules are warned about alike.
+std::string without_name(const std::string& text) {
+  const std::size_t begin = text.find('\''), end = text.find('\'', begin + 1);
+  return begin == std::string::npos || end == std::string::npos ? text : text.substr(0, begin) + text.substr(end);
+}
+
 int conclude_without_trace(const fs::path& directory, const CommandResult& result,
                            const std::vector<std::string>& problems) {
   log_problems(problems);
@@ -170,19 +176,26 @@ void mark_all_incomplete(const fs::path& directory, const std::string& failure) 
 
 void show_warnings(const fs::path& directory) {
   const std::vector<std::string> lines = warnings_in(directory);
-  std::vector<std::string> texts;  // each once, in the order of the ranks
-  std::map<std::string, std::set<std::int64_t>> ranks;
+  struct Alike {
+    std::set<std::string> texts;
+    std::set<std::int64_t> ranks;
+  };
+  std::vector<std::string> firsts;  // of those that are alike, in the order of the ranks
+  std::map<std::string, Alike> all;
   for (const std::string& line : lines) {
     const auto [rank, text] = part_warning(line);
-    const auto [at, is_new] = ranks.emplace(text, std::set<std::int64_t>());
-    if (is_new) texts.push_back(text);
-    if (rank >= 0) at->second.insert(rank);
+    Alike& alike = all[without_name(text)];
+    if (alike.texts.empty()) firsts.push_back(text);
+    alike.texts.insert(text);
+    if (rank >= 0) alike.ranks.insert(rank);
   }
-  for (std::size_t i = 0; i < std::min(texts.size(), kLinesShown); ++i) {
-    const std::set<std::int64_t>& of = ranks[texts[i]];
+  for (std::size_t i = 0; i < std::min(firsts.size(), kLinesShown); ++i) {
+    const auto& [texts, ranks] = all[without_name(firsts[i])];
     const std::string who =
-        of.empty() ? "" : fmt::format("rank{} {}: ", of.size() == 1 ? "" : "s", short_list({of.begin(), of.end()}));
-    spdlog::warn("{}", printable(who + texts[i]));
+        ranks.empty() ? ""
+                      : fmt::format("rank{} {}: ", ranks.size() == 1 ? "" : "s", short_list({ranks.begin(), ranks.end()}));
+    const std::string more = texts.size() == 1 ? "" : fmt::format(" (and {} more such)", texts.size() - 1);
+    spdlog::warn("{}{}", printable(who + firsts[i]), more);
   }
   if (lines.empty()) return;
   spdlog::info("{} warning{}, in {}/rank-*.warning", lines.size(), lines.size() == 1 ? "" : "s", directory.string());
