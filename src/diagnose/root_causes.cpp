@@ -103,8 +103,34 @@ std::vector<std::string> missing_modules(const Report& report) {
   return modules;
 }
 
-std::string describe_missing(const Report& report, const Finding& finding) {
-  if (finding.reason == Reason::kMissingInReference) return "the reference has no such tensor";
+bool have_equal_bits(const LogicalTensor& one, const LogicalTensor& other) {
+  const std::vector<Piece> a = one.pieces(), b = other.pieces();
+  return !a.empty() && std::ranges::equal(a, b, [](const Piece& mine, const Piece& its) {
+    return std::tie(mine.entry->shape, mine.entry->bytes, mine.entry->checksum) ==
+           std::tie(its.entry->shape, its.entry->bytes, its.entry->checksum);
+  });
+}
+
+// Returns an earlier micro-batch of the candidate's that was given the same, bit for bit; nothing where none was.
+std::optional<std::int32_t> given_before(const TensorId& id, const Alignment& candidate) {
+  const LogicalTensor* given = id.kind == Kind::kInput ? find_tensor(candidate, id) : nullptr;
+  TensorId other = id;
+  for (other.microbatch = 0; given != nullptr && other.microbatch < id.microbatch; ++other.microbatch) {
+    const LogicalTensor* before = find_tensor(candidate, other);
+    if (before != nullptr && have_equal_bits(*given, *before)) return other.microbatch;
+  }
+  return std::nullopt;
+}
+
+std::string describe_missing(const Report& report, const Finding& finding, const Alignment& candidate) {
+  if (finding.reason == Reason::kMissingInReference) {
+    const auto before = given_before(finding.id, candidate);
+    if (!before) return "the reference has no such tensor";
+    return fmt::format(
+        "it is what micro-batch {} was given, bit for bit, and the reference has no such tensor: ranks were given the "
+        "same samples (is there a DistributedSampler, or do all ranks read with one seed?)",
+        *before);
+  }
   const std::vector<std::string> modules = missing_modules(report);
   if (modules.empty() && finding.reason == Reason::kOmission && !finding.ranks.empty()) {
     return fmt::format("it is not there on {}", describe_ranks(finding.ranks));
@@ -440,7 +466,8 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;
       cause.placement = diagnoses[i]->placement;
-      what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding) : diagnoses[i]->what;
+      what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding, evidence.candidate)
+                                                : diagnoses[i]->what;
     }
     cause.apart = apart_of(finding, all_made_here.contains(cause.finding), evidence.candidate);
     cause.sentence = describe_root(finding.id, cause, what);

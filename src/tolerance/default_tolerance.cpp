@@ -240,6 +240,18 @@ double widening_of(const LogicalTensor& tensor, const SquareNorms& squares, cons
 
 }  // namespace
 
+double allowed_at(double depth, Dtype dtype, std::int64_t terms) {
+  return std::min(1.0, kUnmeasuredMargin * rounding_of_sums(dtype, kDefaultMargin, terms) * std::sqrt(depth));
+}
+
+double greatest_depth(const StoredTensors& reference) {
+  const auto count = [&](Kind kind) {
+    return std::count_if(reference.begin(), reference.end(),
+                         [&](const auto& item) { return item.first.first == kind; });
+  };
+  return 2 * static_cast<double>(std::max({count(Kind::kOutput), count(Kind::kParam), std::ptrdiff_t{1}})) + 1;
+}
+
 void widen_by_values(std::span<const TensorPair> pairs, std::span<const Difference> differences, ToleranceFile& file) {
   SquareNorms squares;
   SquareErrors errors;

@@ -24,6 +24,12 @@ inline constexpr double kUnmeasuredMargin = 2;
 // InputError for a reference of several iterations.
 ToleranceFile default_tolerances(const Alignment& reference, const std::string& compute_dtype);
 
+// Returns what an activation or a gradient of that depth may differ by; `terms`: of the longest sum.
+double allowed_at(double depth, Dtype dtype, std::int64_t terms);
+
+// Returns a depth that no tensor's is larger than.
+double greatest_depth(const StoredTensors& reference);
+
 // Widens them by what the values of the reference say, which `differences`, one a pair, have measured: how much the sum
 // over tokens cancels that a parameter's gradient is, how large the update of a parameter is beside it, and what the
 // norm of all gradients is off by.

@@ -263,6 +263,9 @@ ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const Ru
   require_effective_runs(perturbed, options.by_anchor);
   require_one_family(perturbed, rerun, options);
   own_sums.merge(measure_own_norms(perturbed[0].pairs, perturbed[0].differences));
+  for (const auto& [key, rounding] : roundings_of_unreached(perturbed, options)) {
+    if (OwnRounding& own = own_sums[key]; own.norm < rounding.norm) own = rounding;
+  }
   ToleranceFile file;
   file.margin = options.margin;
   file.estimator = options.estimator;

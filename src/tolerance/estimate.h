@@ -30,9 +30,10 @@ struct EstimateOptions {
   bool by_anchor = false;  // there is one run, and it is not perturbed: the same program in a wider dtype
 };
 
-// Tells how far a sum that the reference recorded is from the exact one: rel_err, |scale| and element of Difference.
+// Tells how far a tensor that the reference recorded may be from the exact one: rel_err, |scale|, element and row of
+// Difference.
 struct OwnRounding {
-  double norm = 0, scale = 0, element = 0;
+  double norm = 0, scale = 0, element = 0, row = 0;
 };
 using OwnRoundings = std::map<ToleranceKey, OwnRounding>;
 

@@ -14,4 +14,11 @@ namespace ttrace {
 // it, and a note for the parameters whose gradients no run moved. Tensors of zeros do not count: nothing moves them.
 std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options);
 
+// True for activations and gradients, of which `roundings_of_unreached` may have some.
+bool may_be_unreached(Kind kind);
+
+// Returns what the closed form (default_tolerance.h) says that activations which no run moved are off by, and the
+// gradients of the calls, and of the parameters, all of whose outputs are such.
+OwnRoundings roundings_of_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options);
+
 }  // namespace ttrace

@@ -193,9 +193,11 @@ double floor_of(Statistic statistic, const Floors& floors, const StoredTensor& t
       return std::max({element / std::sqrt(elements), std::pow(margin * floors.jump, 2) / (2 * elements * factor),
                        margin * floors.own.scale / factor});
     case Statistic::kRow:
-      return std::max(element, floors.jump / std::sqrt(elements / static_cast<double>(tensor.rows)));
+      return std::max({element, floors.jump / std::sqrt(elements / static_cast<double>(tensor.rows)),
+                       margin * floors.own.row / factor});
     case Statistic::kCell:
-      return std::max(element, floors.jump / std::sqrt(static_cast<double>(kMostCellElements)));
+      return std::max(
+          {element, floors.jump / std::sqrt(static_cast<double>(kMostCellElements)), margin * floors.own.row / factor});
     default:
       return std::max({element * kHalfStep, floors.jump, margin * floors.own.element / factor});
   }

@@ -10,7 +10,9 @@
 #include "base/tensor_name.h"
 #include "compare/tile.h"
 #include "merge/rewritten.h"
+#include "tolerance/default_tolerance.h"
 #include "tolerance/floors.h"
+#include "tolerance/reach.h"
 #include "tolerance/remainder.h"
 
 namespace ttrace {
@@ -27,9 +29,10 @@ bool is_sum_over_tokens(const ToleranceKey& key) {
 
 // A floor is a rounding of a sum times the largest element's share of the norm, and that is at most 1.
 void require_plausible_statistics(const ToleranceFile& file, const ToleranceKey& key, const Tolerance& tolerance,
-                                  const StoredTensor& stored, double summing) {
+                                  const StoredTensor& stored, double summing, double unreached) {
   const double step = std::max(file.epsilon, epsilon_of(stored.dtype));
-  const double epsilon = is_sum_over_tokens(key) ? step * summing : std::max(step, summing_epsilon(step) * summing);
+  const double by_sums = is_sum_over_tokens(key) ? step * summing : std::max(step, summing_epsilon(step) * summing);
+  const double epsilon = std::max(by_sums, unreached);
   for (const auto& [statistic, said] : tolerance.statistics) {
     const double times = statistic == Statistic::kScale ? 1 : std::sqrt(static_cast<double>(stored.elements));
     if (said.floor <= epsilon * times) continue;
@@ -160,7 +163,8 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     elements = std::max(elements, tensor.elements);
     if (key.first == Kind::kMainGrad) gradients.add(tensor.elements);
   }
-  const double summing = std::sqrt(static_cast<double>(terms));
+  const double summing = std::sqrt(static_cast<double>(terms)), depth = greatest_depth(tensors);
+  const Dtype compute = dtype_from_name(file.compute_dtype).value_or(Dtype::kFloat32);
   for (const auto& [key, tolerance] : file.tensors) {
     const auto stored = tensors.find(key);
     const bool is_step = key.first == Kind::kParamDelta || key.first == Kind::kParamAfter;  // their jumps are measured
@@ -170,12 +174,15 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
     const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements)) / 6;
+    const Dtype coarser = epsilon_of(stored->second.dtype) > epsilon_of(compute) ? stored->second.dtype : compute;
+    const double unreached = may_be_unreached(key.first) ? allowed_at(depth, coarser, terms) / file.margin : 0;
     const bool is_few = stored->second.elements <= kFewElements;
     const bool is_number = stored->second.elements == 1 && may_cross_zero(key.first, key.second);
     const double remainder = (is_few && may_be_remainder(key.first)) || is_number ? kMostOfRemainder : 0;
-    const double most = std::max({is_sum_over_tokens(key) ? std::max(step * summing, by_order) : step,
-                                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm, remainder});
-    require_plausible_statistics(file, key, tolerance, stored->second, summing);
+    const double most =
+        std::max({is_sum_over_tokens(key) ? std::max(step * summing, by_order) : step,
+                  rounding_of_sums(stored->second.dtype, file.margin, terms), luck, norm, remainder, unreached});
+    require_plausible_statistics(file, key, tolerance, stored->second, summing, unreached);
     // The file's own arithmetic is repeated here, in another order.
     if (tolerance.floor <= most * (1 + 1e-9)) continue;
     throw InputError(

@@ -133,7 +133,8 @@ void require_coherence(const ToleranceFile& file, const Alignment& reference);
 
 // Throws InputError where a tensor's floor is larger than a rounding step of the dtype that computes or stores it, than
 // what few samples say of few elements, than what a gradient's sum over tokens can round, and than what a loss that
-// crosses zero may be off by (kMostOfRemainder), and it is no optimizer's step: nothing estimates such a floor.
+// crosses zero may be off by (kMostOfRemainder), and than what `-t default` allows the deepest, and it is no optimizer's
+// step: nothing estimates such a floor.
 void require_plausible_floors(const ToleranceFile& file, const StoredTensors& tensors);
 
 // Bounds `of_zero` by the largest norm that the reference's tensors of the name have: what rounding makes of zero is no

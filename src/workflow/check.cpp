@@ -417,14 +417,14 @@ LoadedRuns load_and_align(const CheckOptions& options, const std::optional<Possi
   if (!options.rounded_to.empty()) {
     loaded.notes.push_back(round_reference(reference, candidate, options.rounded_to, options.threads));
   }
+  for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
+    if (!iterations->empty()) keep_iterations(reference, candidate, *iterations);
+  }
   if (options.tolerance == kDefaultTolerance) {
     loaded.tolerance = default_tolerances(reference, loaded.reference.trace->compute_dtype);
   }
   if (loss_scale) loaded.notes.push_back(note_of(*loss_scale));
   if (!options.only.empty()) keep_only(reference, candidate, options.only);
-  for (const auto* iterations : {&options.iterations, &options.reference_iterations}) {
-    if (!iterations->empty()) keep_iterations(reference, candidate, *iterations);
-  }
   if (streams) {
     SequenceMapping mapping = map_by_sequence(streams->first, streams->second, reference, candidate);
     loaded.notes.insert(loaded.notes.begin(), mapping.notes.begin(), mapping.notes.end());

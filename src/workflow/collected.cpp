@@ -191,9 +191,9 @@ void show_warnings(const fs::path& directory) {
   }
   for (std::size_t i = 0; i < std::min(firsts.size(), kLinesShown); ++i) {
     const auto& [texts, ranks] = all[without_name(firsts[i])];
-    const std::string who =
-        ranks.empty() ? ""
-                      : fmt::format("rank{} {}: ", ranks.size() == 1 ? "" : "s", short_list({ranks.begin(), ranks.end()}));
+    const std::string who = ranks.empty() ? ""
+                                          : fmt::format("rank{} {}: ", ranks.size() == 1 ? "" : "s",
+                                                        short_list({ranks.begin(), ranks.end()}));
     const std::string more = texts.size() == 1 ? "" : fmt::format(" (and {} more such)", texts.size() - 1);
     spdlog::warn("{}{}", printable(who + firsts[i]), more);
   }

@@ -192,4 +192,29 @@ TEST_CASE("a bias whose terms are alike may be as far off as the reference's own
   }
 }
 
+TEST_CASE("a magnitude's gradient rounds as that of the weight whose small part it is") {
+  constexpr std::size_t kWidth = 64;
+  const auto terms_of = [](float along, float across, float length) {
+    Module conv;
+    conv.add(Kind::kGradOutput, "conv", {4, 1, 256});
+    std::vector<float> direction(kWidth), of_direction(kWidth);
+    direction[0] = length;
+    of_direction[1] = across;
+    conv.add_values(Kind::kParamGrad, "conv.weight_v", {1, 1, kWidth}, of_direction);
+    for (const auto& [name, values] :
+         {std::pair("conv.weight_g", std::vector<float>{2}), std::pair("conv.weight_v", direction)}) {
+      LogicalTensor parameter =
+          conv.add_values(Kind::kParam, name, {1, 1, static_cast<std::int64_t>(values.size())}, values);
+      conv.alignment.tensors.erase(parameter.id);
+      parameter.id.microbatch = kNoMicrobatch;
+      conv.alignment.tensors[parameter.id] = parameter;
+    }
+    return conv.terms(conv.add_values(Kind::kParamGrad, "conv.weight_g", {1, 1, 1}, {along}));
+  };
+  CHECK(terms_of(1, 0, 4) == doctest::Approx(4 * 256));
+  CHECK(terms_of(1, 1, 4) == doctest::Approx(4 * 256));  // of a random direction it is an eighth
+  // Of w's gradient 100 * |v| / g lies across v, and 1 along it.
+  CHECK(terms_of(1, 100, 4) == doctest::Approx(4 * 256 * (1 + 200 * 200) / 64.0));
+}
+
 TEST_SUITE_END();
