@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "base/parallel_for.h"
 #include "judge/judge.h"
@@ -106,6 +108,27 @@ struct LogicalUpdate {
   std::string reason;  // of the first part that has one
 };
 
+const RankUpdate& update_of(const WrongPart& part) { return part.series->updates[part.update]; }
+
+// Leaves out what ranks were given by the one whose optimizer has the parameter (ZeRO's stage 1): the update is that of
+// its step, bit for bit.
+void leave_out_given(std::vector<WrongPart>& parts) {
+  const auto is_stepped = [](const WrongPart& part) {
+    const OptimizerStep* step = update_of(part).step;
+    return step != nullptr && !step->optimizer.empty();
+  };
+  const auto bits_of = [](const WrongPart& part) {
+    const Entry* delta = update_of(part).delta.entry;
+    return std::tuple(part.series->elements, delta == nullptr ? 0 : delta->bytes,
+                      delta == nullptr ? 0 : delta->checksum);
+  };
+  std::set<std::tuple<std::int64_t, std::uint64_t, std::uint64_t>> stepped;
+  for (const WrongPart& part : parts) {
+    if (is_stepped(part)) stepped.insert(bits_of(part));
+  }
+  std::erase_if(parts, [&](const WrongPart& part) { return !is_stepped(part) && stepped.contains(bits_of(part)); });
+}
+
 class StepFindings {
  public:
   StepFindings(const Alignment& alignment, const std::vector<ParameterSeries>& all,
@@ -120,7 +143,12 @@ class StepFindings {
         id.name = all[i].name;
         LogicalUpdate& logical = updates_[id];
         logical.parts.push_back({&all[i], j, &tallies[i][j]});
-        if (logical.reason.empty()) logical.reason = update.reason;
+      }
+    }
+    for (auto& [id, logical] : updates_) {
+      leave_out_given(logical.parts);
+      for (const WrongPart& part : logical.parts) {
+        if (logical.reason.empty()) logical.reason = update_of(part).reason;
       }
     }
   }
@@ -135,8 +163,8 @@ class StepFindings {
       ++check_.coverage.updates;
       bool& all_checked = parameters.try_emplace(id.name, true).first->second;
       all_checked = all_checked && update.reason.empty();
-      if (update.parts.front().series->updates[update.parts.front().update].step != nullptr) {
-        check_.optimizers[id] = update.parts.front().series->updates[update.parts.front().update].step->optimizer;
+      if (const OptimizerStep* step = update_of(update.parts.front()).step; step != nullptr) {
+        check_.optimizers[id] = step->optimizer;
       }
       add_update(tensor->second, update, rests_on[id.name]);
       add_copy(tensor->second, update, copies_rest_on[id.name]);
@@ -155,12 +183,12 @@ class StepFindings {
       const auto tensor = alignment_.tensors.find(id);
       if (tensor == alignment_.tensors.end() || !update.reason.empty()) continue;
       const auto is_wrong = [](const WrongPart& part) { return part.tally->wrong > 0; };
-      const auto is_exact = [](const WrongPart& part) { return is_to_the_bit(part.series->updates[part.update]); };
+      const auto is_exact = [](const WrongPart& part) { return is_to_the_bit(update_of(part)); };
       if (std::any_of(update.parts.begin(), update.parts.end(), is_wrong) ||
           !std::all_of(update.parts.begin(), update.parts.end(), is_exact)) {
         continue;
       }
-      const RankUpdate& first = update.parts.front().series->updates[update.parts.front().update];
+      const RankUpdate& first = update_of(update.parts.front());
       groups[{id.iteration, first.step->optimizer}].add(tensor->second, update.parts);
     }
     for (auto& [key, group] : groups) drifts_.merge(group.judge());
@@ -181,7 +209,7 @@ class StepFindings {
     double worst = 0;
     bool goes_on = false;
     for (const WrongPart& part : update.parts) {
-      const RankUpdate& one = part.series->updates[part.update];
+      const RankUpdate& one = update_of(part);
       check_.coverage.optimizers.insert(one.step->optimizer);
       if (part.tally->wrong > 0) wrong.push_back(part);
       worst = std::max(worst, part.tally->worst.ratio);
@@ -203,7 +231,7 @@ class StepFindings {
     }
     if (!goes_on) rests_on.clear();
     for (const WrongPart& part : update.parts) {
-      for (const Kind kind : part.series->updates[part.update].rests_on) {
+      for (const Kind kind : update_of(part).rests_on) {
         TensorId id = tensor.id;
         id.kind = kind;
         if (std::find(rests_on.begin(), rests_on.end(), id) == rests_on.end()) rests_on.push_back(id);
@@ -239,7 +267,7 @@ class StepFindings {
     set_ranks(wrong, finding);
     check_.findings.push_back(std::move(finding));
     const auto is_updated_itself = [](const WrongPart& part) {
-      const RankUpdate& one = part.series->updates[part.update];
+      const RankUpdate& one = update_of(part);
       return one.source == BeforeStep::kRecorded && one.step->master.empty();
     };
     if (std::all_of(wrong.begin(), wrong.end(), is_updated_itself)) {
@@ -250,20 +278,18 @@ class StepFindings {
   // True where the values are away by no more than two units in the last place of the largest, or one each for a sum and
   // a difference that may be twice as large: what `p += e; p -= e` leaves.
   static bool is_put_back(const WrongPart& part) {
-    const Rounding rounding(part.series->updates[part.update].after.entry->dtype);
+    const Rounding rounding(update_of(part).after.entry->dtype);
     return part.tally->farthest_copy <= 4 * rounding.half_ulp(part.tally->largest_copied);
   }
 
   // Adds the update, and the value that it was added to: that of this iteration, or what the ones before made of it.
   static void add_what_made_copy(const LogicalTensor& delta, const LogicalUpdate& update,
                                  std::vector<TensorId>& rests_on) {
-    const auto is_carried = [](const WrongPart& part) {
-      return part.series->updates[part.update].source == BeforeStep::kCarried;
-    };
+    const auto is_carried = [](const WrongPart& part) { return update_of(part).source == BeforeStep::kCarried; };
     if (!std::any_of(update.parts.begin(), update.parts.end(), is_carried)) rests_on.clear();
     std::vector<TensorId> added = {delta.id};
     for (const WrongPart& part : update.parts) {
-      const RankUpdate& one = part.series->updates[part.update];
+      const RankUpdate& one = update_of(part);
       if (is_carried(part) || !one.before) continue;
       added.push_back(delta.id);
       added.back().kind = one.before.entry->id.kind;

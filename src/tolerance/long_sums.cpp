@@ -34,6 +34,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -192,10 +193,12 @@ std::optional<OwnRounding> rounding_one_by_one(const Alignment& alignment, const
   if (terms < 2) return std::nullopt;
   double rounding = std::sqrt(static_cast<double>(terms)) / 6;
   const auto elements = static_cast<double>(element_count(shape));
+  const double of_few_left = elements <= kFewElements ? std::numeric_limits<double>::infinity() : 6 * rounding;
   if (last_component(gradient.id.name) == "bias" && is_recorded(gradient)) {
     rounding = std::max(rounding, rounding_by_terms(alignment, gradient, module).value_or(0));
   }
-  rounding *= share_of_magnitude(alignment, gradient);
+  // Where hardly anything is left of a sum, such as that of a bias before a norm, it is rounding and nothing else.
+  rounding = std::min(rounding * share_of_magnitude(alignment, gradient), of_few_left);
   const double norm = summing_epsilon(epsilon_of(gradient.dtype)) * rounding;
   // Errors of elements are of either sign; of so many the largest has five times the root mean square with a
   // probability of one in a million, and so has their mean.

@@ -173,7 +173,7 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     const double luck = largest_luck(largest.at({key.first, without_numbers(key.second)}),
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
-    const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements)) / 6;
+    const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements));
     const Dtype coarser = epsilon_of(stored->second.dtype) > epsilon_of(compute) ? stored->second.dtype : compute;
     const double unreached = may_be_unreached(key.first) ? allowed_at(depth, coarser, terms) / file.margin : 0;
     const bool is_few = stored->second.elements <= kFewElements;

@@ -4,7 +4,8 @@ That is what a check needs to work out a step for itself (`OptimizerStep` in src
 looked at in an iteration that is not recorded.
 
 An optimizer may be wrapped in another one, whose `step` calls that of the first: PyTorch's ZeroRedundancyOptimizer
-does. The step is that of the inner one where it alone changed the masters, else the outer one's."""
+does. The step is that of the inner one where it alone changed the masters, else the outer one's. What the inner one does
+not have, another rank's has, and its values come from there: here it is in no optimizer."""
 
 import gc
 from collections.abc import Iterable
@@ -55,6 +56,7 @@ class _Call:
     options: dict[int, tuple[tuple[str, float], ...]]  # by id of the group
     at_begin: dict[Key, tuple]
     inner: dict[Key, _Step] = field(default_factory=dict)  # of the calls that this one makes
+    inner_has: set[int] | None = None  # ids of the parameters of these calls' optimizers; None: it makes none
 
 
 class Steps:
@@ -104,6 +106,9 @@ class Steps:
         if not self._running:
             return
         call = self._running.pop()
+        if self._running:
+            has = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            self._running[-1].inner_has = (self._running[-1].inner_has or set()) | has
         found_inf = getattr(optimizer, "found_inf", None)  # a fused one looks at it itself
         skipped = isinstance(found_inf, torch.Tensor) and bool(found_inf.item())
         states = {
@@ -234,6 +239,8 @@ class Steps:
         state = call.optimizer.state.get(trained.share.stepped, {})
         if any(isinstance(state.get(name), torch.Tensor) and state[name].element_size() < 4 for name in STATES):
             self._not_known.add(key)
+        if call.inner_has is not None and id(trained.share.stepped) not in call.inner_has:
+            return _Step(StepFacts("", (), None, 0, None, _master(trained), False), master_after)
         options, factor = call.options[id(group)], call.factors.get(key)
         facts = StepFacts(class_name(call.optimizer), options, step, calls, factor, _master(trained), False)
         return _Step(facts, master_after, (call.optimizer, group))
