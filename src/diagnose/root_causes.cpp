@@ -22,6 +22,7 @@
 #include "diagnose/own_numbers.h"
 #include "diagnose/questions.h"
 #include "diagnose/rank_scales.h"
+#include "tolerance/tolerance.h"
 
 namespace ttrace {
 namespace {
@@ -353,6 +354,30 @@ void add_draws(const Report& report, const Evidence& evidence, std::vector<std::
   }
 }
 
+// How often the gradients were clipped by a norm in the iteration.
+std::int64_t clips_in(const Alignment& alignment, std::int32_t iteration) {
+  return std::count_if(alignment.tensors.begin(), alignment.tensors.end(), [&](const auto& item) {
+    return item.first.iteration == iteration && is_gradient_norm({item.first.kind, item.first.name});
+  });
+}
+
+// Says of main gradients that nothing else explains that they were clipped more often: what is recorded is what they are
+// before the first time, which comes too early where it is between the micro-batches.
+void add_clips(const Report& report, const Evidence& evidence, std::vector<std::optional<Diagnosis>>& diagnoses) {
+  for (std::size_t i = 0; i < diagnoses.size(); ++i) {
+    const TensorId& id = report.findings[report.explanation.roots[i].finding].id;
+    if (diagnoses[i] || id.kind != Kind::kMainGrad) continue;
+    const std::int64_t wanted = clips_in(evidence.reference, id.iteration),
+                       clips = clips_in(evidence.candidate, id.iteration);
+    if (wanted == 0 || clips <= wanted) continue;
+    diagnoses[i] =
+        Diagnosis{Cause::kConfiguredOtherwise, 0,
+                  fmt::format("gradients are clipped {} times in the iteration, in the reference {}: by each "
+                              "micro-batch's, where all of them are not yet added up and reduced?",
+                              clips, wanted == 1 ? "once" : fmt::format("{} times", wanted))};
+  }
+}
+
 // Tells what is known of a root beside the others. Initial values are computed from nothing that is recorded.
 Apart apart_of(const Finding& finding, bool made_here, const Alignment& candidate) {
   const bool is_initial = (finding.id.kind == Kind::kParam || finding.id.kind == Kind::kBuffer) &&
@@ -450,6 +475,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   add_draws(report, evidence, diagnoses);
   add_rank_scales(report, evidence, diagnoses);
   add_gradients_of_losses(report, evidence, diagnoses);
+  add_clips(report, evidence, diagnoses);
   std::set<std::size_t> all_made_here;  // indices into the report's findings
   for (std::size_t i = 0; i < made_here.size(); ++i) {
     if (made_here[i]) all_made_here.insert(report.explanation.roots[i].finding);

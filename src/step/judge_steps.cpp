@@ -195,10 +195,6 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     std::string words;
     std::vector<std::int32_t> ranks;
     bool comparable = true;
-    const std::string& optimizer = steps.front().step->optimizer;
-    const bool is_wrapped = std::any_of(steps.begin(), steps.end(), [&optimizer](const StatedStep& stated) {
-      return stated.step->optimizer != optimizer;
-    });
     for (const StatedStep& stated : steps) {
       if (!are_comparable(*wanted.step, *stated.step)) {
         not_comparable.emplace(stated.step->optimizer, wanted.step->optimizer);
@@ -207,7 +203,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
       }
       const AllowedOptions allowed{gradients.allowed_clip(iteration, name),
                                    samples_of(compared.tolerance, wanted.step->optimizer, iteration)};
-      const std::string differs = describe_other_options(wanted, stated, allowed, is_wrapped);
+      const std::string differs = describe_other_options(wanted, stated, allowed);
       if (differs.empty()) continue;
       if (words.empty()) words = differs;
       ranks.push_back(stated.rank);

@@ -196,7 +196,7 @@ OptionTolerances measure_option_tolerances(const AlignedTrace& reference, std::s
 }
 
 std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate,
-                                   const AllowedOptions& allowed, bool is_wrapped) {
+                                   const AllowedOptions& allowed) {
   const OptimizerStep &a = *candidate.step, &b = *reference.step;
   if (a.optimizer.empty() != b.optimizer.empty()) {
     return fmt::format("{}, reference {}", describe_class(a), describe_class(b));
@@ -212,7 +212,7 @@ std::string describe_other_options(const StatedStep& reference, const StatedStep
   } else {
     compare_named(a, b, words);
   }
-  if (words.text().empty() && !is_wrapped) compare_options_after(a, b, words);
+  if (words.text().empty()) compare_options_after(a, b, words);
   if (a.step && b.step && *a.step != *b.step) words.add(fmt::format("step {:g}, reference {:g}", *a.step, *b.step));
   if (a.calls != b.calls) {
     words.add(
@@ -223,7 +223,7 @@ std::string describe_other_options(const StatedStep& reference, const StatedStep
                           name_of(updated_dtype(reference))));
   }
   if (allowed.clip >= 0 && a.clip_factor && b.clip_factor &&
-      !(std::abs(*a.clip_factor - *b.clip_factor) <= allowed.clip * std::abs(*b.clip_factor))) {
+      !(distance(*a.clip_factor, *b.clip_factor) <= allowed.clip)) {
     words.add(describe_numbers("gradients clipped by", *a.clip_factor, *b.clip_factor) +
               fmt::format(" (may differ by {:.2g})", allowed.clip));
   }

@@ -37,11 +37,9 @@ struct AllowedOptions {
   const OptionSamples* samples = nullptr;  // of options that differ from run to run; null: none do
 };
 
-// Says how two steps' options differ: `learning rate 0.0012, reference 0.001`. Empty where they are equal. `is_wrapped`
-// says that another optimizer hands its options on to the candidate's when it steps: those for the next step are not
-// there.
+// Says how two steps' options differ: `learning rate 0.0012, reference 0.001`. Empty where they are equal.
 std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate,
-                                   const AllowedOptions& allowed, bool is_wrapped);
+                                   const AllowedOptions& allowed);
 
 // True where the options of both could be compared: they are of one class, or both of known rules.
 bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate);

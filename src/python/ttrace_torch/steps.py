@@ -235,6 +235,7 @@ class Steps:
         master_after = self._fingerprint(trained)
         inner = call.inner.get(key)
         if inner is not None and not differing([(key, inner.master_after, master_after)]):
+            inner.group = call.optimizer, group  # whose options a schedule changes, and which hands them on
             return inner
         state = call.optimizer.state.get(trained.share.stepped, {})
         if any(isinstance(state.get(name), torch.Tensor) and state[name].element_size() < 4 for name in STATES):

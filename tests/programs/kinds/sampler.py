@@ -18,11 +18,13 @@ class Images(Dataset):
 dataset = Images()
 shuffle = "shuffle" in sys.argv
 sampler = DistributedSampler(dataset, RANKS, RANK, shuffle=shuffle, seed=3)
+if MISTAKE == "forgotten":
+    sampler = DistributedSampler(dataset, 1, 0, shuffle=shuffle, seed=3)
 model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 32), nn.GELU(), nn.Linear(32, 4))
 net, criterion = ddp(model), nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 sampler.set_epoch(1)
-batches = list(DataLoader(dataset, batch_size=8 // RANKS, sampler=sampler))
+batches = list(DataLoader(dataset, batch_size=8 if MISTAKE == "forgotten" else 8 // RANKS, sampler=sampler))
 if MISTAKE == "ahead" and RANK == 1:
     batches = batches[1:] + batches[:1]
 for images, labels in batches:
