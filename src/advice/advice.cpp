@@ -18,7 +18,8 @@ constexpr std::array<Case, 5> kLacks = {lacks_correspondence, lacks_activations,
                                         lacks_order_of_microbatches, lacks_tolerances};
 constexpr std::array<Case, 3> kCloserLooks = {without_rounding, second_run, report_page};
 // The cases of one that may be right.
-constexpr std::array<Case, 4> kOpen = {lacks_correspondence, lacks_placement, lacks_iterations, lacks_measurement};
+constexpr std::array<Case, 5> kOpen = {lacks_correspondence, lacks_placement, lacks_activations, lacks_iterations,
+                                       lacks_measurement};
 
 // Returns the step of the first case that applies; an empty one where none does.
 Step first_step(std::span<const Case> cases, const Report& report, const Situation& situation) {

@@ -108,8 +108,10 @@ std::optional<Step> lacks_correspondence(const Report& report, const Situation& 
 
 std::optional<Step> lacks_activations(const Report& report, const Situation& situation) {
   const std::vector<RootCause>& roots = report.explanation.roots;
-  if (roots.empty() || roots[0].diagnosis || !report.findings[roots[0].finding].light) return std::nullopt;
-  const std::int32_t iteration = report.findings[roots[0].finding].id.iteration;
+  const auto jump = std::ranges::find(report.findings, Reason::kPossibleJump, &Finding::reason);
+  const bool is_light_root = !roots.empty() && !roots[0].diagnosis && report.findings[roots[0].finding].light;
+  if (!is_light_root && jump == report.findings.end()) return std::nullopt;
+  const std::int32_t iteration = (is_light_root ? report.findings[roots[0].finding] : *jump).id.iteration;
   const auto command = collect_command(report, situation, fmt::format("0-{}", iteration));
   if (!command) return std::nullopt;
   return Step{std::nullopt, command,

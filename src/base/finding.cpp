@@ -72,6 +72,9 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kNearUnmeasured, "near-unmeasured",
      "untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing "
      "explains the error"},
+    {Reason::kPossibleJump, "possible-jump",
+     "untrusted: of a light iteration, in which a gradient differs in one channel alone, as where rounding moves an "
+     "activation over a kink"},
     {Reason::kOwnStatistics, "own-statistics",
      "untrusted: running statistics that each rank takes of its own samples, by the class of the module"},
     {Reason::kOtherNames, "other-names",
@@ -155,6 +158,7 @@ bool is_wrong(const Finding& finding) {
 bool is_in_question(const Finding& finding) {
   return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
          finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured ||
+         finding.reason == Reason::kPossibleJump ||
          finding.reason == Reason::kOtherNames || finding.reason == Reason::kChangedAfter ||
          finding.reason == Reason::kOtherMicrobatches;
 }

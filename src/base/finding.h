@@ -62,6 +62,7 @@ enum class Reason : std::uint8_t {
   kOwnNumbers,
   kUnknownLossScale,
   kNearUnmeasured,
+  kPossibleJump,
   kOwnStatistics,
   kOtherNames,
   kChangedAfter,

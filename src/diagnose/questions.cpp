@@ -20,6 +20,7 @@
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/changed_after.h"
+#include "diagnose/light_jumps.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/other_microbatches.h"
 #include "diagnose/other_names.h"
@@ -183,6 +184,15 @@ class Questions {
     reasons_ = std::move(marked);
   }
 
+  void mark_light_jumps() {
+    std::vector<bool> is_open;
+    for (const auto& reason : reasons_) is_open.push_back(reason.has_value());
+    light_jump_ = find_light_jump(report_, is_open, evidence_);
+    for (std::size_t i = 0; light_jump_ && i < reasons_.size(); ++i) {
+      if (!reasons_[i] && is_wrong(report_.findings[i])) reasons_[i] = Reason::kPossibleJump;
+    }
+  }
+
   // True where something wrong that is no buffer follows from the buffer: a module was given it, or the module that keeps
   // it, or one inside, computes. Of what the whole model keeps all would follow, which says nothing.
   bool explains_others(std::size_t buffer) const {
@@ -204,7 +214,7 @@ class Questions {
     }
     for (const Reason reason :
          {Reason::kOtherNames, Reason::kOtherMicrobatches, Reason::kOwnNumbers, Reason::kChangedAfter,
-          Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured}) {
+          Reason::kGuessedPlacement, Reason::kUnknownLossScale, Reason::kNearUnmeasured, Reason::kPossibleJump}) {
       const std::int64_t tensors = std::count(reasons_.begin(), reasons_.end(), reason);
       if (tensors == 0) continue;
       const std::size_t finding = first_of(reason);
@@ -244,6 +254,7 @@ class Questions {
 
   // The first finding that is set aside for the reason; of guesses rather one that lacks, which no line would place.
   std::size_t first_of(Reason reason) const {
+    if (reason == Reason::kPossibleJump) return *light_jump_;
     const auto first = static_cast<std::size_t>(std::find(reasons_.begin(), reasons_.end(), reason) - reasons_.begin());
     for (std::size_t i = first; i < reasons_.size(); ++i) {
       if (reasons_[i] == reason && report_.findings[i].verdict == Verdict::kMissing) return i;
@@ -390,6 +401,13 @@ class Questions {
           "the error: expected measured tolerances (`ttrace estimate-tolerance`)",
           finding.message, kDefaultMargin);
     }
+    if (reason == Reason::kPossibleJump) {
+      return fmt::format(
+          "{}. It differs in one channel alone, as where rounding moves one activation over a kink (a ReLU's, an L1 "
+          "loss's), and nothing else is wrong; in a light iteration no activation is recorded that would show it. To "
+          "see, record it whole in both runs (`ttrace collect --iterations 0-{}`)",
+          finding.message, finding.id.iteration);
+    }
     if (finding.verdict == Verdict::kMissing) {
       return fmt::format(
           "{}. Each rank has its own samples under these numbers, and nothing tells which of the reference's they are. "
@@ -420,6 +438,7 @@ class Questions {
   std::vector<std::optional<Reason>> reasons_;  // by finding: why it is set aside
   std::optional<std::string> few_shared_names_;
   std::map<std::int32_t, CutOfBatch> cut_;  // by iteration
+  std::optional<std::size_t> light_jump_;   // the finding that shows it
 };
 
 }  // namespace
@@ -435,6 +454,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
   questions.mark_guesses();
   questions.mark_buffers();
   questions.mark_near_unmeasured();
+  questions.mark_light_jumps();
   if (!questions.ask()) return false;
   recount(report);
   return true;

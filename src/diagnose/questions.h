@@ -29,6 +29,7 @@ namespace ttrace {
 //   follows that is not guessed; of the forward pass, nothing of that pass, where the loss is right.
 // near-unmeasured: all that is left, where tolerances that were not measured are exceeded by no more than the margin of
 //   measured ones, nothing is wrong for another reason, and no root has a cause.
+// possible-jump: all that is left, where it is of light iterations and may follow from a kink (diagnose/light_jumps.h).
 // What none of them explains stays wrong. Of buffers that differ,
 //
 // own-statistics: what a normalisation takes of each rank's own samples, by its class, and constants from which

@@ -78,11 +78,13 @@ bool is_recorded(const LogicalTensor& tensor) { return !tensor.sketched && !tens
 // Adds up the terms of a bias's gradient.
 class BiasTerms {
  public:
-  explicit BiasTerms(const Shape& bias) : sums_(static_cast<std::size_t>(element_count(bias))) {}
+  // `is_last`: whether channels are the last dimension of the output, and not the one behind the samples.
+  BiasTerms(const Shape& bias, bool is_last)
+      : sums_(static_cast<std::size_t>(element_count(bias))), is_last_(is_last) {}
 
   void add(const LogicalTensor& of_output) {
     const Shape& shape = of_output.shape;
-    const bool is_last = sums_.size() == 1 || shape.size() < 3 || shape.back() == std::ssize(sums_);
+    const bool is_last = is_last_ || sums_.size() == 1 || shape.size() < 3;
     const std::int64_t inside = is_last ? 1 : element_count(Shape(shape.begin() + 2, shape.end()));
     const Values terms = values_of(of_output);
     for (std::size_t i = 0; i < terms.size(); ++i) {
@@ -110,6 +112,7 @@ class BiasTerms {
 
  private:
   Values sums_;
+  bool is_last_;
   double squares_ = 0;  // of all sums on the way
 };
 
@@ -119,7 +122,7 @@ class BiasTerms {
 std::optional<double> rounding_by_terms(const Alignment& alignment, const LogicalTensor& gradient,
                                         const std::string& module) {
   const Values recorded = values_of(gradient);
-  BiasTerms terms(gradient.shape);
+  BiasTerms of_last(gradient.shape, true), of_second(gradient.shape, false);  // which of them the sums tell
   const auto is_of_it = [&](const TensorId& id) {
     return id.microbatch == gradient.id.microbatch || find_tensor(alignment, id) == nullptr;
   };
@@ -128,9 +131,12 @@ std::optional<double> rounding_by_terms(const Alignment& alignment, const Logica
     if (gradients_of_outputs.empty()) return std::nullopt;
     for (const LogicalTensor* of_output : gradients_of_outputs) {
       if (!is_recorded(*of_output)) return std::nullopt;
-      terms.add(*of_output);
+      of_last.add(*of_output);
+      of_second.add(*of_output);
     }
-    if (const auto rounding = terms.rounding(recorded, summing_epsilon(epsilon_of(gradient.dtype)))) return rounding;
+    const double epsilon = summing_epsilon(epsilon_of(gradient.dtype));
+    if (const auto rounding = of_last.rounding(recorded, epsilon)) return rounding;
+    if (const auto rounding = of_second.rounding(recorded, epsilon)) return rounding;
   }
   return std::nullopt;
 }

@@ -48,6 +48,19 @@ float sum_of(const std::vector<float>& terms, std::size_t begin, std::size_t end
   return sum;
 }
 
+// Values by channel, in the order of an output of so many samples.
+std::vector<float> dealt(const std::vector<float>& by_channel, std::int64_t samples, std::int64_t channels) {
+  const auto terms = static_cast<std::int64_t>(by_channel.size()) / channels;
+  std::vector<float> values;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    for (std::int64_t channel = 0; channel < channels; ++channel) {
+      const auto begin = by_channel.begin() + channel * terms + sample * (terms / samples);
+      values.insert(values.end(), begin, begin + terms / samples);
+    }
+  }
+  return values;
+}
+
 }  // namespace
 
 TEST_SUITE_BEGIN("tolerance");
@@ -160,14 +173,14 @@ TEST_CASE("what is left of terms that nearly cancel is as far off as the sums on
 
 // An L1 loss makes terms that are alike but for their signs, and sums of them are rounded alike.
 TEST_CASE("a bias whose terms are alike may be as far off as the reference's own is from their sum") {
-  constexpr std::size_t kTerms = 512, kChannels = 16;
+  constexpr std::int64_t kTerms = 512, kChannels = 16;
   std::mt19937_64 random(1);
   std::uniform_real_distribution<float> uniform(1e-4F, 2e-4F);
   std::bernoulli_distribution is_positive(0.85);
   for (int trial = 0; trial < 20; ++trial) {
     std::vector<float> all, recorded;
     double difference = 0, square = 0;
-    for (std::size_t channel = 0; channel < kChannels; ++channel) {
+    for (std::int64_t channel = 0; channel < kChannels; ++channel) {
       const float size = uniform(random);
       std::vector<float> terms(kTerms);
       for (float& term : terms) term = is_positive(random) ? size : -size;
@@ -178,7 +191,8 @@ TEST_CASE("a bias whose terms are alike may be as far off as the reference's own
       square += std::pow(recorded.back(), 2);
     }
     Module conv;
-    conv.add_values(Kind::kGradOutput, "conv", {1, kChannels, kTerms}, all);
+    const std::int64_t samples = trial % 2 == 0 ? 1 : 32;  // of these, the last dimension is as long as the channels
+    conv.add_values(Kind::kGradOutput, "conv", {samples, kChannels, kTerms / samples}, dealt(all, samples, kChannels));
     const auto rounding =
         rounding_one_by_one(conv.alignment, conv.add_values(Kind::kParamGrad, "conv.bias", {kChannels}, recorded));
     REQUIRE(rounding);
