@@ -158,9 +158,8 @@ bool is_wrong(const Finding& finding) {
 bool is_in_question(const Finding& finding) {
   return finding.reason == Reason::kGuessedPlacement || finding.reason == Reason::kOwnNumbers ||
          finding.reason == Reason::kUnknownLossScale || finding.reason == Reason::kNearUnmeasured ||
-         finding.reason == Reason::kPossibleJump ||
-         finding.reason == Reason::kOtherNames || finding.reason == Reason::kChangedAfter ||
-         finding.reason == Reason::kOtherMicrobatches;
+         finding.reason == Reason::kPossibleJump || finding.reason == Reason::kOtherNames ||
+         finding.reason == Reason::kChangedAfter || finding.reason == Reason::kOtherMicrobatches;
 }
 
 bool is_of_step(const Finding& finding) {

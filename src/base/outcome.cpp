@@ -81,8 +81,8 @@ constexpr auto kStandingWords = std::to_array<Word<Standing>>({
 });
 static_assert(has_every_enumerator<kStandingWords>());
 
-// True where at least half of what was compared proves something. What is zero by design does not count, and of buffers
-// neither does what each rank keeps for itself.
+// True where at least half of what was compared proves something. What is zero by design does not count, such as what a
+// recurrent network begins with, and of buffers neither does what each rank keeps for itself.
 bool is_proved(Kind kind, const KindProof& proof) {
   const auto count = [&](std::string_view reason) {
     const auto found = proof.others.find(std::string(reason));
@@ -94,7 +94,7 @@ bool is_proved(Kind kind, const KindProof& proof) {
   std::int64_t compared = proof.compared;
   const bool is_state = is_optimizer_state(kind);
   if (const auto zero = proof.others.find(std::string(name_of(Reason::kAllZero)));
-      (kind == Kind::kParam || is_state) && zero != proof.others.end()) {
+      (kind == Kind::kParam || kind == Kind::kInput || is_state) && zero != proof.others.end()) {
     compared -= zero->second;
   }
   return (proof.proved > 0 || is_state) && 2 * proof.proved >= compared;

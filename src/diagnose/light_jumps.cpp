@@ -20,8 +20,8 @@ constexpr double kReach = 3;
 // True where all of the error, but what is allowed, lies at one place of the dimension.
 bool is_in_one_channel(const Values& errors, double rest_allowed, const Shape& shape, std::size_t dim) {
   const auto channels = static_cast<std::size_t>(shape[dim]);
-  const auto inside = static_cast<std::size_t>(element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1,
-                                                                   shape.end())));
+  const auto inside =
+      static_cast<std::size_t>(element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(dim) + 1, shape.end())));
   Values squares(channels);
   double sum = 0;
   for (std::size_t i = 0; i < errors.size(); ++i) {

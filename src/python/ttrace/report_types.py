@@ -91,6 +91,9 @@ Reason = Literal[
     # untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing
     # explains the error
     "near-unmeasured",
+    # untrusted: of a light iteration, in which a gradient differs in one channel alone, as where rounding moves an
+    # activation over a kink
+    "possible-jump",
     # untrusted: running statistics that each rank takes of its own samples, by the class of the module
     "own-statistics",
     # missing or untrusted: by its name alone, where the two sides share hardly a name, or names are numbers by the
