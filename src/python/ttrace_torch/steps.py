@@ -4,8 +4,8 @@ That is what a check needs to work out a step for itself (`OptimizerStep` in src
 looked at in an iteration that is not recorded.
 
 An optimizer may be wrapped in another one, whose `step` calls that of the first: PyTorch's ZeroRedundancyOptimizer
-does. The step is that of the inner one where it alone changed the masters, else the outer one's. What the inner one does
-not have, another rank's has, and its values come from there: here it is in no optimizer."""
+does. The step is that of the inner one where it alone changed the masters, else the outer one's. What the inner one
+lacks, another rank's has, and the values come from there: here it is in no optimizer."""
 
 import gc
 from collections.abc import Iterable
