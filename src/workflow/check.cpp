@@ -121,9 +121,10 @@ struct LoadedRuns {
   std::vector<std::string> notes;
   std::string partial;  // which sequences are not compared, of those that --sequences maps; else empty
   std::optional<ToleranceFile>
-      rounding;                   // of a check by bits: what rounding may do to the iteration that differs first
-  ToldAxes told_axes;             // of the candidate, where nobody says them
-  bool has_told_experts = false;  // the candidate's experts are numbered as their bytes say
+      rounding;                     // of a check by bits: what rounding may do to the iteration that differs first
+  ToldAxes told_axes;               // of the candidate, where nobody says them
+  bool is_loss_scale_said = false;  // by annotations
+  bool has_told_experts = false;    // the candidate's experts are numbered as their bytes say
   std::vector<std::string> seen_through;  // notes about the candidate's wrappers, whose names it does not have any more
 
   bool is_rewritten() const { return has_rewritten_modules(*candidate.trace); }
@@ -277,6 +278,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<Possi
         load_correspondence(options.correspondence, source.settings, {options.reference, options.candidate});
   }
   loaded.annotations = load_annotations(source, candidate);
+  loaded.is_loss_scale_said = loaded.annotations.loss_scale.has_value();
   if (loss_scale) {
     const Factor factor = factor_of(loss_scale->factor);
     if (loss_scale->microbatches.empty()) {
@@ -637,7 +639,9 @@ Checked check_with(const CheckOptions& given, const std::optional<PossibleLossSc
   if (options.bits) loaded.rounding = rounding_of(loaded, measured, report);
   auto follows_from = explain(loaded, options, report);
   // The roots and their sentences are not changed any more.
-  if (possible != nullptr) *possible = possible_loss_scale(report, evidence_of(loaded, options));
+  if (possible != nullptr && !loaded.is_loss_scale_said) {
+    *possible = possible_loss_scale(report, evidence_of(loaded, options));
+  }
   advise(loaded, measured, options, report);
   // The report is not changed any more.
   PageFacts page = page_facts(loaded, options, report);
