@@ -214,7 +214,7 @@ class Clock:
         other parameters from then on, or a clone for each task."""
         known = self.chunks.get(id(root))
         if known is not None:
-            if is_clone(known.base) and unwrapped(root) is not known.base:
+            if unwrapped(root) is not known.base and is_clone(known.base):
                 known.is_now(root)  # a step within a task may make another clone
             return known
         inside = next((chunk for chunk in self.chunks.values() if chunk.base is root), None)
