@@ -47,8 +47,8 @@
 // The gradient of a bias or of a norm's weight is a sum over tokens, and may cancel: a key's bias has the exact
 // gradient zero. Terms g_t, each off by so much of its norm in any direction, leave that times sqrt(sum ||g_t||^2) in
 // the sum, and the terms are about as large as the gradients of the module's results, which the trace holds: the
-// tolerance is so many times larger as their norm is larger than the sum's. Where that is not enough, what the
-// reference's own gradient is off by from its terms, added up in fp64 (own_sums.cpp), is added.
+// tolerance is so many times larger as their norm is larger than the sum's; and no less than what the reference's own
+// gradient is off by from its terms, added up in fp64 (own_sums.cpp).
 //
 // The loss and other single numbers are means of many, and rounding cancels in them: one unit, whatever the depth, but
 // no less than a rounding step. The norm of all gradients may be off by what the reference's own is (own_norms.cpp). An
@@ -295,7 +295,7 @@ void widen_by_own_sums(const Alignment& reference, std::span<const TensorPair> p
   for (const auto& [key, own] : measure_own_sums(reference, [&](const auto& name) { return wide.contains(name); })) {
     const auto found = file.tensors.find(key);
     if (found == file.tensors.end()) continue;
-    found->second.floor += own.norm;
+    found->second.floor = std::max(found->second.floor, own.norm);
     found->second.allowed = std::min(1.0, kUnmeasuredMargin * found->second.floor);
   }
 }

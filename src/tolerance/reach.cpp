@@ -95,8 +95,8 @@ struct Unmoved {
   }
 
   bool has(const ToleranceKey& key, const Movement& movement) const {
-    if (!may_be_unreached(key.first)) return false;
-    if (key.first == Kind::kInput || key.first == Kind::kOutput) return never_moved(movement);
+    if (!may_be_unreached(key.first) || !never_moved(movement)) return false;
+    if (key.first == Kind::kInput || key.first == Kind::kOutput) return true;
     const bool is_of_call = key.first == Kind::kGradInput || key.first == Kind::kGradOutput;
     return is_of_call ? outputs.contains(key.second) : modules.contains(std::string(owner_of(key.second)));
   }

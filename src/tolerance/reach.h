@@ -18,7 +18,7 @@ std::vector<std::string> note_unreached(std::span<const RunDifferences> perturbe
 bool may_be_unreached(Kind kind);
 
 // Returns what the closed form (default_tolerance.h) says that activations which no run moved are off by, and the
-// gradients of the calls, and of the parameters, all of whose outputs are such.
+// gradients of such calls, and of the parameters of such modules, that none moved either.
 OwnRoundings roundings_of_unreached(std::span<const RunDifferences> perturbed, const EstimateOptions& options);
 
 }  // namespace ttrace
