@@ -126,7 +126,13 @@ Spawned spawn(std::vector<std::string> command, const Launch& launch, const sigs
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   if (launch.stdout_to_stderr) posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-  if (!launch.directory.empty()) posix_spawn_file_actions_addchdir_np(&files, launch.directory.c_str());
+  if (!launch.directory.empty()) {
+#if __GLIBC_PREREQ(2, 29)
+    posix_spawn_file_actions_addchdir_np(&files, launch.directory.c_str());
+#else  // the wheel's, which is to run on RHEL 8
+    command.insert(command.begin(), {"env", "--chdir=" + launch.directory});
+#endif
+  }
   if (!log.empty()) {
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
