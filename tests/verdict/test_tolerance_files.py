@@ -78,7 +78,7 @@ def test_tolerances_that_were_edited_are_refused(estimated):
         re.sub(r"floor: [^,]*, allowed: [^}]*}", "floor: 0.3, allowed: 0.9}", text, count=1)
     )
     refusal = estimated.refuses(*CHECK, "-t", "t.yaml")
-    assert refusal.startswith("t.yaml: the floor of layers.0.mlp input is 0.3; expected at most 1.19")
+    assert refusal.startswith("t.yaml: the floor of layers.0.mlp input is 0.3; expected at most 1.86")
 
 
 def test_numbers_that_were_edited_to_fit_each_other_are_refused(estimated):
