@@ -7,6 +7,7 @@
 
 #include "base/lookup.h"
 #include "compare/few_elements.h"
+#include "judge/jumps.h"
 #include "merge/values.h"
 #include "tolerance/tolerance.h"
 
@@ -14,8 +15,6 @@ namespace ttrace {
 namespace {
 
 constexpr std::int64_t kLeastChannels = 8;  // of fewer, one is no small part
-constexpr double kLargestJump = 0.01;       // as in judge/jumps.cpp
-constexpr double kReach = 3;
 
 // True where all of the error, but what is allowed, lies at one place of the dimension.
 bool is_in_one_channel(const Values& errors, double rest_allowed, const Shape& shape, std::size_t dim) {
@@ -82,7 +81,7 @@ std::optional<std::size_t> find_light_jump(const Report& report, const std::vect
     if (is_step_kind(finding.id.kind)) return error <= kLargestJump;
     const bool may_differ = finding.id.iteration > first || finding.id.kind == Kind::kMainGrad ||
                             is_gradient_norm({finding.id.kind, finding.id.name});
-    return may_differ && error <= kReach * largest;
+    return may_differ && error <= kReachOfJump * largest;
   });
   return are_behind ? jump : std::nullopt;
 }

@@ -104,12 +104,11 @@ std::vector<std::string> missing_modules(const Report& report) {
   return modules;
 }
 
+// On whichever ranks they are.
 bool have_equal_bits(const LogicalTensor& one, const LogicalTensor& other) {
-  const std::vector<Piece> a = one.pieces(), b = other.pieces();
-  return !a.empty() && std::ranges::equal(a, b, [](const Piece& mine, const Piece& its) {
-    return std::tie(mine.entry->shape, mine.entry->bytes, mine.entry->checksum) ==
-           std::tie(its.entry->shape, its.entry->bytes, its.entry->checksum);
-  });
+  const RecordedBits a = recorded_bits_of(one), b = recorded_bits_of(other);
+  return !a.empty() &&
+         std::ranges::equal(a, b, {}, &RecordedBits::value_type::second, &RecordedBits::value_type::second);
 }
 
 // Returns an earlier micro-batch of the candidate's that was given the same, bit for bit; nothing where none was.
@@ -354,27 +353,29 @@ void add_draws(const Report& report, const Evidence& evidence, std::vector<std::
   }
 }
 
-// How often the gradients were clipped by a norm in the iteration.
-std::int64_t clips_in(const Alignment& alignment, std::int32_t iteration) {
-  return std::count_if(alignment.tensors.begin(), alignment.tensors.end(), [&](const auto& item) {
-    return item.first.iteration == iteration && is_gradient_norm({item.first.kind, item.first.name});
-  });
+// How often the gradients were clipped by a norm, by iteration.
+std::map<std::int32_t, std::int64_t> count_clips(const Alignment& alignment) {
+  std::map<std::int32_t, std::int64_t> clips;
+  for (const auto& [id, tensor] : alignment.tensors) {
+    if (is_gradient_norm({id.kind, id.name})) ++clips[id.iteration];
+  }
+  return clips;
 }
 
 // Says of main gradients that nothing else explains that they were clipped more often: what is recorded is what they are
 // before the first time, which comes too early where it is between the micro-batches.
 void add_clips(const Report& report, const Evidence& evidence, std::vector<std::optional<Diagnosis>>& diagnoses) {
+  const auto wanted = count_clips(evidence.reference), counted = count_clips(evidence.candidate);
   for (std::size_t i = 0; i < diagnoses.size(); ++i) {
     const TensorId& id = report.findings[report.explanation.roots[i].finding].id;
     if (diagnoses[i] || id.kind != Kind::kMainGrad) continue;
-    const std::int64_t wanted = clips_in(evidence.reference, id.iteration),
-                       clips = clips_in(evidence.candidate, id.iteration);
-    if (wanted == 0 || clips <= wanted) continue;
+    const auto right = wanted.find(id.iteration), clips = counted.find(id.iteration);
+    if (right == wanted.end() || clips == counted.end() || clips->second <= right->second) continue;
     diagnoses[i] =
         Diagnosis{Cause::kConfiguredOtherwise, 0,
                   fmt::format("gradients are clipped {} times in the iteration, in the reference {}: by each "
                               "micro-batch's, where all of them are not yet added up and reduced?",
-                              clips, wanted == 1 ? "once" : fmt::format("{} times", wanted))};
+                              clips->second, right->second == 1 ? "once" : fmt::format("{} times", right->second))};
   }
 }
 

@@ -18,9 +18,7 @@
 namespace ttrace {
 namespace {
 
-constexpr double kRoundings = 64;      // steps of the dtype that an activation may be off by
-constexpr double kReach = 3;           // times as much as the jump may differ what comes behind it
-constexpr double kLargestJump = 0.01;  // of the tensor that jumps: behind a larger one mistakes would hide
+constexpr double kRoundings = 64;  // steps of the dtype that an activation may be off by
 
 bool may_jump(const Finding& finding) {
   return finding.verdict == Verdict::kFail && finding.reason == Reason::kExceedsTolerance && finding.allowed &&
@@ -157,7 +155,7 @@ void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& st
   std::optional<Jump> first;
   std::int64_t behind = 0, at_zero = 0;
   for (Finding* const finding : in_order) {
-    const double reach = kReach * jumps.before(finding->id);
+    const double reach = kReachOfJump * jumps.before(finding->id);
     const bool is_backward = phase_of(finding->id) == Phase::kBackward;
     const std::optional<Jump> jump = is_backward ? find_jump(*finding, pairs_by_id, wrong) : std::nullopt;
     if (jump && (!first || (at_zero == 0 && jump->rel_err <= kLargestJump))) first = jump;
@@ -179,7 +177,7 @@ void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& st
       at_zero == 0
           ? std::string("that is more than 0.01, behind which mistakes would hide: what follows from it is "
                         "wrong nevertheless; look at another iteration (--iterations)")
-          : fmt::format("{} behind such were allowed {:g} times as much", count_of(behind, "tensor"), kReach)));
+          : fmt::format("{} behind such were allowed {:g} times as much", count_of(behind, "tensor"), kReachOfJump)));
 }
 
 }  // namespace ttrace

@@ -17,6 +17,11 @@
 
 namespace ttrace {
 
+// Behind a larger jump, of the tensor that jumps, mistakes would hide.
+inline constexpr double kLargestJump = 0.01;
+// What comes behind a jump may differ by so many times as much.
+inline constexpr double kReachOfJump = 3;
+
 // Lets a gradient of an activation pass that is wrong in a few elements alone, at each of which the activation itself,
 // which passes, is positive on one side and not on the other, or its difference from another one of the micro-batch is,
 // as in an L1 loss; and what comes behind it, where it differs by no more than three times as much. A jump of more than

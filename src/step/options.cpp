@@ -112,21 +112,13 @@ void compare_options_after(const OptimizerStep& candidate, const OptimizerStep& 
   }
 }
 
-// Raises the samples of the options that differ in this run, one of `runs`.
-void measure_options(const OptimizerStep& step, const OptimizerStep& reference, std::size_t run, std::size_t runs,
-                     OptionSamples& samples) {
-  for (const auto& [name, value] : reference.options) {
-    const auto other = step.options.find(name);
-    if (other == step.options.end()) continue;
-    double apart = distance(other->second, value);
-    if (step.options_after && reference.options_after) {
-      apart = std::max(apart, distance(option_after(step, name), option_after(reference, name)));
-    }
-    if (!(apart > 0)) continue;
-    UpdateSamples& one = samples[name];
-    one.resize(runs, 0.0);
-    one[run] = std::max(one[run], std::min(apart, 1.0));
+// Returns how far the option `name` of both steps is apart, in this step or for the next one: 1 for all that is more.
+double distance_of_option(const OptimizerStep& step, const OptimizerStep& reference, const std::string& name) {
+  double apart = distance(step.options.at(name), reference.options.at(name));
+  if (step.options_after && reference.options_after) {
+    apart = std::max(apart, distance(option_after(step, name), option_after(reference, name)));
   }
+  return std::min(apart, 1.0);
 }
 
 std::string describe_class(const OptimizerStep& step) {
@@ -183,12 +175,12 @@ OptionTolerances measure_option_tolerances(const AlignedTrace& reference, std::s
       if (wanted == of_reference.end()) continue;
       const OptimizerStep &step = *steps.front().step, &other = *wanted->second.front().step;
       if (step.optimizer != other.optimizer) continue;
-      OptionSamples samples;
-      measure_options(step, other, r, runs.size(), samples);
-      for (auto& [name, one] : samples) {
-        UpdateSamples& all = tolerances[{other.optimizer, key.first}][name];
-        all.resize(runs.size(), 0.0);
-        all[r] = std::max(all[r], one[r]);
+      for (const auto& [name, value] : other.options) {
+        const double apart = step.options.contains(name) ? distance_of_option(step, other, name) : 0;
+        if (!(apart > 0)) continue;
+        UpdateSamples& samples = tolerances[{other.optimizer, key.first}][name];
+        samples.resize(runs.size(), 0.0);
+        samples[r] = std::max(samples[r], apart);
       }
     }
   }

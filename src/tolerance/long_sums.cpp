@@ -34,7 +34,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -42,6 +41,7 @@
 #include "base/tensor_name.h"
 #include "merge/values.h"
 #include "tolerance/floors.h"
+#include "tolerance/remainder.h"
 
 namespace ttrace {
 namespace {
@@ -121,6 +121,7 @@ class BiasTerms {
 // what is made: then the terms of micro-batches that follow, and have no gradient of their own, belong to it.
 std::optional<double> rounding_by_terms(const Alignment& alignment, const LogicalTensor& gradient,
                                         const std::string& module) {
+  const double epsilon = summing_epsilon(epsilon_of(gradient.dtype));
   const Values recorded = values_of(gradient);
   BiasTerms of_last(gradient.shape, true), of_second(gradient.shape, false);  // which of them the sums tell
   const auto is_of_it = [&](const TensorId& id) {
@@ -134,7 +135,6 @@ std::optional<double> rounding_by_terms(const Alignment& alignment, const Logica
       of_last.add(*of_output);
       of_second.add(*of_output);
     }
-    const double epsilon = summing_epsilon(epsilon_of(gradient.dtype));
     if (const auto rounding = of_last.rounding(recorded, epsilon)) return rounding;
     if (const auto rounding = of_second.rounding(recorded, epsilon)) return rounding;
   }
@@ -197,15 +197,18 @@ std::optional<OwnRounding> rounding_one_by_one(const Alignment& alignment, const
     if (channels > 0) terms += element_count(whole) / channels;
   }
   if (terms < 2) return std::nullopt;
-  double rounding = std::sqrt(static_cast<double>(terms)) / 6;
+  const double of_all = std::sqrt(static_cast<double>(terms)), epsilon = summing_epsilon(epsilon_of(gradient.dtype));
   const auto elements = static_cast<double>(element_count(shape));
-  const double of_few_left = elements <= kFewElements ? std::numeric_limits<double>::infinity() : 6 * rounding;
+  const bool is_few = elements <= kFewElements;
+  double rounding = of_all / 6;
   if (last_component(gradient.id.name) == "bias" && is_recorded(gradient)) {
-    rounding = std::max(rounding, rounding_by_terms(alignment, gradient, module).value_or(0));
+    // Where hardly anything is left of many, as before a norm, it is rounding and nothing else.
+    const double told = rounding_by_terms(alignment, gradient, module).value_or(0);
+    rounding = std::max(rounding, is_few ? told : std::min(told, of_all));
   }
-  // Where hardly anything is left of a sum, such as that of a bias before a norm, it is rounding and nothing else.
-  rounding = std::min(rounding * share_of_magnitude(alignment, gradient), of_few_left);
-  const double norm = summing_epsilon(epsilon_of(gradient.dtype)) * rounding;
+  const double most = is_few ? kMostOfRemainder : epsilon * of_all;
+  const double norm =
+      std::max(epsilon * rounding, std::min(epsilon * rounding * share_of_magnitude(alignment, gradient), most));
   // Errors of elements are of either sign; of so many the largest has five times the root mean square with a
   // probability of one in a million, and so has their mean.
   constexpr double kLargest = 5;

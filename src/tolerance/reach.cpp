@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/tensor_name.h"
@@ -70,11 +71,12 @@ std::vector<std::string> unmoved_branches(const std::map<ToleranceKey, Movement>
 
 // Returns the part of the reference that the run has, of the first iteration.
 Alignment reference_of(const RunDifferences& run) {
+  std::int32_t first = std::numeric_limits<std::int32_t>::max();
+  for (const TensorPair& pair : run.pairs) first = std::min(first, pair.reference->id.iteration);
   Alignment reference;
-  for (const TensorPair& pair : run.pairs) reference.tensors.emplace(pair.reference->id, *pair.reference);
-  if (reference.tensors.empty()) return reference;
-  const std::int32_t first = reference.tensors.begin()->first.iteration;
-  std::erase_if(reference.tensors, [&](const auto& item) { return item.first.iteration != first; });
+  for (const TensorPair& pair : run.pairs) {
+    if (pair.reference->id.iteration == first) reference.tensors.emplace(pair.reference->id, *pair.reference);
+  }
   return reference;
 }
 

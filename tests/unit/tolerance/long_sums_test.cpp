@@ -9,6 +9,7 @@
 
 #include "support/mesh_trace.h"
 #include "support/shards.h"
+#include "tolerance/remainder.h"
 
 namespace {
 
@@ -229,6 +230,8 @@ TEST_CASE("a magnitude's gradient rounds as that of the weight whose small part 
   CHECK(terms_of(1, 1, 4) == doctest::Approx(4 * 256));  // of a random direction it is an eighth
   // Of w's gradient 100 * |v| / g lies across v, and 1 along it.
   CHECK(terms_of(1, 100, 4) == doctest::Approx(4 * 256 * (1 + 200 * 200) / 64.0));
+  // What hardly anything is left of is off by no more than a check takes for rounding.
+  CHECK(terms_of(1, 1e9F, 4) == doctest::Approx(std::pow(6 * kMostOfRemainder / 0x1p-23, 2)));
 }
 
 TEST_SUITE_END();
