@@ -20,29 +20,6 @@ JOB = HERE / "programs" / "job.py"
 TIMEOUT = 300  # seconds; only a run that hangs needs as many
 
 
-def pytest_addoption(parser):
-    parser.addoption("--exhaustive", action="store_true", help="all kills, disks and launchers: tools/faults")
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "exhaustive: only with --exhaustive")
-
-
-def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--exhaustive"):
-        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
-
-
-def rare(*values):
-    """Parameters of a test that are only run with --exhaustive."""
-    return [pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
-
-
-@pytest.fixture
-def exhaustive(request):
-    return request.config.getoption("--exhaustive")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def warm_programs():
     with warm.server():

@@ -5,7 +5,8 @@ import os
 import subprocess
 
 import pytest
-from conftest import TTRACE, check, rare, run
+from conftest import TTRACE, check, run
+from night import at_night
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
@@ -26,24 +27,24 @@ def mounted(directory, options):
 def large(collect_job):
     """The trace of a job of two ranks, whose size is that of the disk that it needs."""
 
-    def large(exhaustive):
-        return collect_job("nothing", "--width", "160" if exhaustive else "48", ranks=2)
+    def large(nightly):
+        return collect_job("nothing", "--width", "160" if nightly else "48", ranks=2)
 
     return large
 
 
 @needs_root
-def test_a_disk_that_is_full_at_any_time_ends_the_recording_and_not_the_job(tmp_path, collect_job, large, exhaustive):
-    whole = large(exhaustive)
+def test_a_disk_that_is_full_at_any_time_ends_the_recording_and_not_the_job(tmp_path, collect_job, large, nightly):
+    whole = large(nightly)
     page, megabyte = 1 << 12, 1 << 20
     needed = sum(-(-path.stat().st_size // page) * page for path in whole.trace.iterdir())
     # The last ones have room for the tensors, but not for all of the index, which comes when the file is closed.
     sizes = [16 * page, needed - 2 * page, 2 * needed + megabyte]
-    if exhaustive:
+    if nightly:
         sizes = [*range(megabyte, needed, megabyte), *(needed - pages * page for pages in range(1, 64, 4)), *sizes]
     for number, size in enumerate(sizes):
         with mounted(tmp_path / str(number), f"size={size}") as disk:
-            width = "160" if exhaustive else "48"
+            width = "160" if nightly else "48"
             collected = collect_job("nothing", "--width", width, ranks=2, trace=disk / "trace")
             checked = check(whole, collected)
             if size > needed:
@@ -73,7 +74,7 @@ def test_a_directory_that_a_rank_cannot_write_to_harms_no_job(tmp_path, collect_
         require_lacking(collected)
 
 
-@pytest.mark.parametrize("fault", ["remove_directory", *rare("move_directory", "replace_directory_by_file")])
+@pytest.mark.parametrize("fault", ["remove_directory", *at_night("move_directory", "replace_directory_by_file")])
 def test_a_directory_that_disappears_is_named(collect_job, fault):
     collected = collect_job(fault, without="nothing")
     assert collected.code == 2, collected

@@ -49,17 +49,17 @@ def launch(tmp_path, undisturbed):
     return launch
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_python_m(launch):
     launch([PYTHON, "-m", "job", "RESULTS"])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_python_c(launch):
     launch([PYTHON, "-c", "import job; job.main(['RESULTS'])"])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_zipapp(launch, tmp_path):
     archive = tmp_path / "job.pyz"
     with zipfile.ZipFile(archive, "w") as file:
@@ -69,7 +69,7 @@ def test_a_zipapp(launch, tmp_path):
     launch([PYTHON, archive, "RESULTS"])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_console_script(launch, tmp_path):
     script = tmp_path / "train"
     script.write_text(
@@ -79,7 +79,7 @@ def test_a_console_script(launch, tmp_path):
     launch([script, "RESULTS"])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_shell_script_that_changes_the_directory(launch, tmp_path):
     launch(["sh", "-c", f"cd / && PYTHONPATH=$PYTHONPATH:{PROGRAMS} exec {PYTHON} -m job RESULTS"])
 
@@ -94,7 +94,7 @@ def test_an_isolated_python_is_told_from_a_trace(tmp_path):
     assert "parameters" in (tmp_path / "rank-0").read_text()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_torchrun(launch):
     launch([*torchrun(PYTHON), JOB, "RESULTS"], ranks=2)
 
@@ -105,13 +105,13 @@ def test_a_command_line_of_many_words(launch):
     assert collected.inspect()["provenance"]["command"] is None
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_notebook(launch, tmp_path):
     python, _ = environment_of(".venv-faults", "python", "jupyter")
     launch([python, PROGRAMS / "notebook.py", "RESULTS"])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_mpirun(launch):
     mpirun, _ = environment_of(".venv-faults", "mpirun", "jupyter")
     names = "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE MASTER_ADDR=localhost"
@@ -119,7 +119,7 @@ def test_mpirun(launch):
     launch([mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", "sh", "-c", rank], ranks=2)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_accelerate(launch):
     python, accelerate = environment_of(".venv-transformers-deepspeed", "python", "accelerate")
     options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1"]  # with --cpu it starts one
@@ -128,7 +128,7 @@ def test_accelerate(launch):
     launch([python, accelerate, "launch", *options, JOB, "RESULTS"], ranks=2, reference="another PyTorch")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_deepspeed(launch):
     python, deepspeed = environment_of(".venv-deepspeed", "python", "deepspeed")
     options = ["--num_gpus", "2", "--no_local_rank", "--master_port", str(_free_port())]

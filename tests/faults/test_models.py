@@ -15,8 +15,8 @@ def test_names_and_depths_that_no_trace_can_hold_end_no_recording(collect_job, f
     assert "every checksum agrees" in verified.stdout, verified
 
 
-def test_many_modules_are_recorded(tmp_path, exhaustive):
-    count = 100_000 if exhaustive else 1_000
+def test_many_modules_are_recorded(tmp_path, nightly):
+    count = 100_000 if nightly else 1_000
     command = warm.command(HERE / "programs" / "many_modules.py", count)
     plain = run(command, timeout=600)
     process = run([TTRACE, "collect", "-o", tmp_path / "trace", "--", *command], timeout=900)

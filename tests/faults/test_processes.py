@@ -1,7 +1,7 @@
 """What a process starts while it is recorded, or before."""
 
 import pytest
-from conftest import rare
+from night import at_night
 
 WITHOUT_TORCH = ["subprocess_without_python", "subprocess_of_another_python", "subprocess_without_torch"]
 EVALUATING = ["subprocess_that_evaluates", "fork_that_exits", "fork_that_evaluates"]
@@ -11,15 +11,15 @@ TRAINING = ["fork_that_trains", "subprocess_of_a_subprocess_that_trains"]
 WORKERS = "workers_forked+workers_forked_with_model+workers_spawned_with_model"
 
 
-@pytest.mark.parametrize("children", ["+".join(WITHOUT_TORCH + EVALUATING), *rare("subprocess_isolated")])
+@pytest.mark.parametrize("children", ["+".join(WITHOUT_TORCH + EVALUATING), *at_night("subprocess_isolated")])
 def test_processes_that_do_not_train_are_left_alone(collect_job, require_undisturbed, children):
     collected = collect_job(children)
     require_undisturbed(collected)
     assert len(collected.messages) == 1, collected  # the summary
 
 
-@pytest.mark.parametrize("workers", ["workers_forked_with_model", *rare(WORKERS)])
-@pytest.mark.parametrize("at", ["0", *rare("1")])
+@pytest.mark.parametrize("workers", ["workers_forked_with_model", *at_night(WORKERS)])
+@pytest.mark.parametrize("at", ["0", *at_night("1")])
 def test_workers_that_load_data_are_left_alone(collect_job, require_undisturbed, workers, at):
     collected = collect_job(workers, "--at", at)
     require_undisturbed(collected)

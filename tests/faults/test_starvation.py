@@ -150,12 +150,12 @@ def complaint(name, plain, starved, what):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_is_short_of_something_gives_its_own_verdict_or_none(place, exhaustive, name):
+def test_a_command_that_is_short_of_something_gives_its_own_verdict_or_none(place, nightly, name):
     words, code = COMMANDS[name]
     plain = run_starved(place, words)
     assert plain.returncode == code, plain.stderr
     wrong, ends = [], {}
-    for what, (limit, amounts) in (ALL if exhaustive else QUICK).items():
+    for what, (limit, amounts) in (ALL if nightly else QUICK).items():
         for left in amounts:
             starved = run_starved(place, words, limit, left)
             ends.setdefault(what, []).append(starved.returncode)

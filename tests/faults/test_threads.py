@@ -1,11 +1,12 @@
 """Threads of a program that call modules: one is recorded, whatever the others do."""
 
 import pytest
-from conftest import check, rare
+from conftest import check
+from night import at_night
 
 
 @pytest.mark.parametrize(
-    "fault", ["train_in_a_new_thread_each_step", *rare("thread_that_evaluates", "train_in_a_thread")]
+    "fault", ["train_in_a_new_thread_each_step", *at_night("thread_that_evaluates", "train_in_a_thread")]
 )
 def test_training_in_any_thread_is_recorded_as_in_one(collect_job, require_undisturbed, fault):
     collected = collect_job(fault, without="nothing")

@@ -23,9 +23,12 @@ LAYERS, MICRO_BATCHES = 2, 2
 MODEL = f"--experts 4 --layers {LAYERS} --hidden 32 --heads 4 --sequence 16 --micro-batches {MICRO_BATCHES}".split()
 EP2, TP2_EP2 = ["--ep", "2"], ["--tp", "2", "--sp", "--ep", "2", "--etp", "1"]
 
-pytestmark = pytest.mark.skipif(
-    not (PYTHON.exists() and TRAIN.exists()), reason="no .venv-megatron: tools/frameworks/run makes it"
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        not (PYTHON.exists() and TRAIN.exists()), reason="no .venv-megatron: tools/frameworks/run makes it"
+    ),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,9 +16,12 @@ WITH_ONNX = ROOT / ".venv-transformers-onnx" / "bin" / "python"
 PROGRAM = ROOT / "tests" / "frameworks" / "programs" / "rollout.py"
 TTRACE = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "bin" / "ttrace"))
 
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(), reason="transformers is not installed; tools/frameworks/run --only transformers does it"
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        not PYTHON.exists(), reason="transformers is not installed; tools/frameworks/run --only transformers does it"
+    ),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

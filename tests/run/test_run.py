@@ -132,6 +132,7 @@ def test_the_scripts_of_the_gitlab_job(checkout, job):
         assert (checkout.directory / kept).exists(), kept
 
 
+@pytest.mark.nightly
 def test_the_command_of_the_buildkite_step(checkout, job, tmp_path):
     pipeline = yaml.safe_load((EXAMPLES / "buildkite.yml").read_text())
     (step,) = pipeline["steps"]
@@ -152,6 +153,7 @@ def test_the_command_of_the_buildkite_step(checkout, job, tmp_path):
         assert (checkout.directory / kept).exists(), kept
 
 
+@pytest.mark.nightly
 def test_the_shell_step_of_the_jenkins_pipeline(checkout, job, tmp_path):
     pipeline = (EXAMPLES / "Jenkinsfile").read_text()
     (script,) = re.findall(r"sh '''(.*?)'''", pipeline, re.DOTALL)

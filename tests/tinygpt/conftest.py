@@ -1,3 +1,4 @@
+import pytest
 import torch
 import torch._dynamo
 
@@ -5,20 +6,12 @@ import torch._dynamo
 torch.set_num_threads(1)
 
 
-def pytest_addoption(parser):
-    parser.addoption("--all-layouts", action="store_true", help="every layout, not only the first two of each test")
-
-
-def pytest_collection_modifyitems(config, items):
-    """Layouts are many and each starts processes; tools/sweep runs them as well. Of each test the first two are run."""
-    if config.getoption("--all-layouts"):
-        return
-    kept, seen = [], {}
+def pytest_collection_modifyitems(items):
+    """Layouts are many and each starts processes: of each test the first is run every time."""
+    seen = set()
     for item in items:
         starts_ranks = not item.path.name.startswith(("test_tinygpt_command_line", "test_training_data"))
         test = (item.path, getattr(item, "originalname", item.name))
-        seen[test] = seen.get(test, 0) + 1
-        if not starts_ranks or seen[test] <= 2:
-            kept.append(item)
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+        if starts_ranks and test in seen:
+            item.add_marker(pytest.mark.nightly)
+        seen.add(test)

@@ -11,12 +11,7 @@ import page
 from trials import Row, Trial, TrialError, all_trials
 
 # What tools/test runs: trials, and globs for the candidates in them.
-QUICK = {
-    "megatron/gpt": ["tp2-sp", "pp2"],
-    "pytorch/ddp": ["ddp"],
-    "pytorch/fsdp2": ["fsdp2-tp2"],
-    "transformers/llama": ["tp2"],
-}
+QUICK = {"megatron/gpt": ["tp2-sp"], "transformers/llama": ["tp2"]}
 
 
 def parse_options() -> argparse.Namespace:
@@ -38,7 +33,7 @@ def parse_options() -> argparse.Namespace:
         "  tools/frameworks/run --list",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="a few rows of each framework, as tools/test does")
+    add("--quick", action="store_true", help="two rows, as tools/test does")
     add(
         "--only",
         metavar="TEXT",

@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from evaluations import bug_errors, bugs, page
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -24,6 +26,7 @@ def evaluate(*arguments, expect=0):
     return result
 
 
+@pytest.mark.nightly  # a part of tools/evaluate
 def test_one_bug_and_its_rules_are_measured_and_shown(tmp_path):
     published = page.RESULTS.read_bytes() if page.RESULTS.exists() else None
     evaluate("--only", "bugs", "--only", "rules", "--case", "embedding-mask", "--json", tmp_path / "e.json")

@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
@@ -22,6 +24,7 @@ def sweep(*arguments, expect=0):
     return result
 
 
+@pytest.mark.nightly  # a part of tools/sweep
 def test_every_kind_of_correct_configuration_is_the_same_and_covered_whole(tmp_path):
     sweep("--quick", "--json", tmp_path / "sweep.json")
     result = json.loads((tmp_path / "sweep.json").read_text())

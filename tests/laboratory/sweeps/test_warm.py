@@ -64,6 +64,20 @@ def test_a_warm_program_has_its_own_arguments_environment_directory_streams_and_
     assert cold.communicate(timeout=60)[0] == said(False, tmp_path, "a") and cold.returncode == 7
 
 
+def test_programs_below_a_command_have_one_server(tmp_path):
+    keepers_parent = "open(f'/proc/{os.getppid()}/stat').read().split()[3]"
+    (tmp_path / "program.py").write_text(f"import os, sys\nprint({keepers_parent}, 'torch._dynamo' in sys.modules)\n")
+    (tmp_path / "tests.py").write_text(
+        "import subprocess, sys\nfrom sweeps import warm\nfor _ in range(2):\n    with warm.server():\n"
+        f"        subprocess.run(warm.command('{tmp_path}/program.py'), check=True)\nsys.exit(3)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, warm.__file__, "--during", sys.executable, tmp_path / "tests.py"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    (first, imported), second = (line.split() for line in done.stdout.splitlines())
+    assert (done.returncode, imported, second) == (3, "True", [first, "True"]), done.stderr
+
+
 ENDS = {
     "by itself": "",
     "with a number": "sys.exit(300)",

@@ -1,6 +1,7 @@
 """`warm.py PROGRAM ARGUMENTS...`: runs a Python program as `python PROGRAM ARGUMENTS...` does, in a process forked from
 a server that has imported PyTorch, with what every optimizer imports of it. That is most of the time of a short run.
 Without a server, of which the environment variable TTRACE_WARM has the socket, the program runs right here.
+`warm.py --during COMMAND...` runs a command with one server for all that ask for one of this Python below it.
 
 A request is one message: arguments, environment and directory in JSON, and the client's stdin, stdout and stderr. The
 server forks a keeper for it, and the keeper the program. The client sends the signals that it gets, and is sent the
@@ -22,6 +23,7 @@ import tempfile
 import time
 
 SOCKET = "TTRACE_WARM"
+SHARED = "TTRACE_WARM_SHARED"  # Python and socket of the server of a whole command
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 _MOST_BYTES = 1 << 18  # of a request
 # Python and torchrun as users type them: a program of one process, or of ranks on this machine, is the server's;
@@ -63,17 +65,26 @@ def stand_ins(directory: pathlib.Path, python: object = sys.executable) -> None:
 @contextlib.contextmanager
 def server(python: object = sys.executable):
     """Programs that are started by this script below this process are quick while it lasts."""
+    shared_python, _, shared = os.environ.get(SHARED, "").rpartition(os.pathsep)
+    with contextlib.nullcontext(shared) if shared_python == str(python) else _started(python) as path:
+        os.environ[SOCKET] = path
+        try:
+            yield
+        finally:
+            del os.environ[SOCKET]
+
+
+@contextlib.contextmanager
+def _started(python: object):
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "socket")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen([python, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
         while not os.path.exists(path) and process.poll() is None:
             time.sleep(0.01)
-        os.environ[SOCKET] = path
         try:
-            yield
+            yield path
         finally:
-            del os.environ[SOCKET]
             process.stdin.close()
             process.wait()
 
@@ -81,6 +92,10 @@ def server(python: object = sys.executable):
 def main() -> int:
     if sys.argv[1] == "--serve":
         return _serve(sys.argv[2])
+    if sys.argv[1] == "--during":
+        with _started(sys.executable) as path:
+            environment = {**os.environ, SHARED: f"{sys.executable}{os.pathsep}{path}"}
+            return subprocess.call(sys.argv[2:], env=environment)
     if SOCKET in os.environ:
         return _ask(os.environ[SOCKET])
     return _run(sys.argv[1:])
