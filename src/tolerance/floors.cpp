@@ -35,6 +35,11 @@
 // rounding of one element is a jump of eps * |w|, eps that of the dtype that the step is recorded in, and the largest
 // |w| of n normal ones is about sqrt(2 ln n) times their root mean square.
 //
+// A step may be a step function of its whole gradient: Muon's rounds it to bf16 and orthogonalizes, so that one element
+// that rounds otherwise moves all of the update by 2 %, and else nothing does. Its responses are zero in some runs and
+// far from it in others, and three may all be zero where every third candidate jumps. Where responses of a group are of
+// both sorts, the largest of them is the floor of each of its tensors.
+//
 // The largest of a few responses is a matter of luck where a tensor has few elements (in one of many, many errors are
 // pooled). An element is a sum over very many rounded terms, so that its error is normal. Over n elements and v
 // responses, the square of a candidate's error divided by the mean square of the responses follows Fisher's F with n
@@ -66,9 +71,10 @@
 #include "tolerance/quantiles.h"
 
 namespace ttrace {
-namespace {
 
 bool is_changed_by_step(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter; }
+
+namespace {
 
 double rms_of(const Difference& difference) {
   return std::sqrt(difference.reference_square / static_cast<double>(difference.elements));
@@ -127,10 +133,15 @@ std::map<Kind, double> largest_jumps(std::span<const RunDifferences> runs, doubl
 }
 
 struct Squares {
-  double sum = 0, count = 0;
+  double sum = 0, count = 0, largest = 0;
+  bool has_zero = false;
 
   void add(const std::vector<double>& responses) {
-    for (const double response : responses) sum += response * response;
+    for (const double response : responses) {
+      sum += response * response;
+      largest = std::max(largest, response);
+      has_zero = has_zero || response == 0;
+    }
     count += static_cast<double>(responses.size());
   }
   double rms() const { return std::sqrt(sum / count); }
@@ -266,6 +277,7 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
     if (!is_changed_by_step(kind) || elements == 0) continue;
     const double jump = jumps.at(key);
     floor = std::max(floor, jump / std::sqrt(static_cast<double>(elements)));
+    if (group.has_zero) floor = std::max(floor, group.largest);
   }
   return floors;
 }

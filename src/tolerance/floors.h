@@ -12,6 +12,9 @@ namespace ttrace {
 
 inline constexpr std::int64_t kFewElements = 8;  // at most so many leave much to luck
 
+// True for the kinds that an optimizer's step makes, which is not smooth.
+bool is_changed_by_step(Kind kind);
+
 // Returns the floor of each floating-point tensor, the largest over its micro-batches and iterations. `responses` holds
 // those of all runs, micro-batches and iterations.
 std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> perturbed,

@@ -145,7 +145,8 @@ std::map<StatisticKey, StatisticResponses> statistic_responses_of(std::span<cons
         if (difference.reference_square == 0) continue;
         const double value = bounded(value_of(statistic, difference));
         if (std::fabs(value) > std::fabs(responses.by_run[r])) responses.by_run[r] = value;
-        responses.pool.add(value);
+        // A step that did not jump says nothing of how far it does.
+        if (value != 0 || !is_changed_by_step(tensor.id.kind)) responses.pool.add(value);
       }
     }
   }

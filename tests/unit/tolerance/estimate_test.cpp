@@ -210,6 +210,18 @@ TEST_CASE("the statistics beside the norm come from the responses of the same te
   CHECK(statistics.at(Statistic::kElement).allowed == doctest::Approx(0.36));
 }
 
+TEST_CASE("a run in which a step did not jump says nothing of the scale of those that did") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kParamDelta, "0.weight", 0, Dtype::kFloat32, {32, 32}),
+                               model.tensor(Kind::kOutput, "mover", 0)};
+  std::vector<RunDifferences> runs = runs_of(tensors, {{0, 0.25}, {0, 0.25}, {0, 0.25}});
+  runs[1].differences[0] = moved_along(0.02, 3e-4, 0.03, 0.05);
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  const StatisticTolerance& scale = file.tensors.at({Kind::kParamDelta, "0.weight"}).statistics.at(Statistic::kScale);
+  CHECK(scale.estimate == doctest::Approx(3e-4));
+  CHECK(scale.responses == 3);
+}
+
 TEST_CASE("runs that respond alike make an estimate that is no larger than their response") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kParamAfter, "layers.0.bias", 0, Dtype::kFloat32, {32, 32})};
@@ -429,6 +441,21 @@ TEST_CASE("a parameter whose whole gradient is rounding says nothing of how far 
     CHECK(flipped == (of_gradient < 0.1 ? Verdict::kPass : Verdict::kFail));
     CHECK(noisy.judge_flipped(file).verdict == Verdict::kPass);  // as its own runs did
   }
+}
+
+TEST_CASE("a step that jumps in some runs may jump in any layer; one that always moves is held to its own runs") {
+  const auto largest_of = [](Kind kind, const std::string& name, const std::vector<std::vector<double>>& responses) {
+    Model model;
+    const std::vector tensors = {model.tensor(Kind::kOutput, "mover", 0), model.tensor(kind, "0." + name),
+                                 model.tensor(kind, "1." + name)};
+    const ToleranceFile file = estimate(runs_of(tensors, responses), nullptr, {});
+    return std::max(file.tensors.at({kind, "1." + name}).estimate, file.tensors.at({kind, "1." + name}).floor);
+  };
+  const std::vector<std::vector<double>> jumps = {{0.1, 0.02, 0}, {0.1, 0, 0}, {0.1, 0, 0}};
+  const std::vector<std::vector<double>> moves = {{0.1, 0.02, 1e-6}, {0.1, 1e-6, 1e-6}, {0.1, 1e-6, 1e-6}};
+  CHECK(largest_of(Kind::kParamDelta, "weight", jumps) == 0.02);
+  CHECK(largest_of(Kind::kParamAfter, "weight", jumps) == 0.02);
+  CHECK(largest_of(Kind::kParamDelta, "weight", moves) < 0.02);
 }
 
 TEST_CASE("a flipped sign is not allowed in kinds that no optimizer steps") {
