@@ -90,11 +90,29 @@ Identification identify_with_aliases(RankTable& ranks, const Annotations& said, 
   return identify(ranks, resolve(said, ranks.mesh), layout, threads);
 }
 
+// The ranks whose part of some input is shorter than the reference's.
+std::set<std::int32_t> padded_shorter(const std::map<std::int64_t, std::set<std::vector<std::int64_t>>>& of_inputs,
+                                      const RankTable& table, const Microbatches& microbatches) {
+  std::set<std::int32_t> shorter;
+  for (const auto& [extent, lengths] : of_inputs) {
+    for (const std::vector<std::int64_t>& own : lengths) {
+      for (const PresentRank& rank : table.ranks) {
+        const auto place = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
+        if (place < own.size() && own[place] < extent) shorter.insert(rank.trace->rank);
+      }
+    }
+  }
+  return shorter;
+}
+
 // Takes over what is known of the tensors before any of them is assembled.
 void add_identities(Identification& who, const RankTable& ranks, Alignment& alignment) {
   Grouping& grouping = who.grouping;
   alignment.of_one_rank = ranks.ranks.size() == 1 && ranks.missing.empty() && ranks.crashed.empty();
   alignment.slices = grouping.microbatches.are_slices();
+  for (const auto& [microbatch, of_inputs] : grouping.microbatches.samples.lengths) {
+    alignment.padded_shorter[microbatch] = padded_shorter(of_inputs, ranks, grouping.microbatches);
+  }
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);
   alignment.findings = ranks.findings;
   alignment.findings.insert(alignment.findings.end(), grouping.findings.begin(), grouping.findings.end());

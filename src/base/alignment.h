@@ -21,10 +21,12 @@ namespace ttrace {
 struct Alignment {
   std::map<TensorId, LogicalTensor> tensors;
   std::vector<Finding> findings;
-  std::set<TensorId> local;        // declared to describe the rank's own layout: not compared
-  NotSeenTensors not_seen;         // may be named in `findings` as well: some ranks saw their shard
-  Aliases aliases;                 // of the mesh, or what the shapes say of them
-  bool of_one_rank = false;        // every `order` is of one rank's execution
+  std::set<TensorId> local;  // declared to describe the rank's own layout: not compared
+  NotSeenTensors not_seen;   // may be named in `findings` as well: some ranks saw their shard
+  Aliases aliases;           // of the mesh, or what the shapes say of them
+  bool of_one_rank = false;  // every `order` is of one rank's execution
+  // By micro-batch, the ranks that padded it to fewer positions than the reference: to the longest of their own samples.
+  std::map<MicrobatchKey, std::set<std::int32_t>> padded_shorter;
   bool slices = false;             // the ranks along the micro-batch axes run slices of every micro-batch
   std::string open_order;          // the micro-batch axes, where nothing tells which ones their ranks run; else empty
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched

@@ -27,6 +27,19 @@ std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const T
   return calls;
 }
 
+bool has_any_of_call(const Alignment& alignment, const TensorId& id, Kind kind) {
+  const TensorName name(id.name);
+  TensorId wanted = id.with_kind(kind);
+  wanted.name = std::string(name.path);
+  for (auto at = alignment.tensors.lower_bound(wanted); at != alignment.tensors.end(); ++at) {
+    const TensorName other(at->first.name);
+    wanted.name = at->first.name;
+    if (at->first != wanted || !other.path.starts_with(name.path)) break;
+    if (other.path == name.path && other.call == name.call) return true;
+  }
+  return false;
+}
+
 std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment) {
   std::map<std::int32_t, std::int64_t> counts;
   for (const auto& [id, tensor] : alignment.tensors) {

@@ -20,6 +20,9 @@ const LogicalTensor* find_tensor(const Alignment& alignment, TensorId id, Kind k
 std::vector<const LogicalTensor*> find_calls(const Alignment& alignment, const TensorId& id, Kind kind,
                                              std::string_view module);
 
+// True where the side holds a tensor of this kind of the call that `id` is of.
+bool has_any_of_call(const Alignment& alignment, const TensorId& id, Kind kind);
+
 // How many micro-batches each iteration has, by the last of which something was recorded.
 std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -417,12 +418,44 @@ const Samples* SampleOrders::find_stacked(const TensorId& id, std::int64_t exten
   return longest(own->second, id, [&](std::int64_t rows) { return extent % rows == 0; });
 }
 
+namespace {
+
+// True where one stride s and one number c make each `after` of what was `before`: floor((before + c) / s), as a
+// convolution or a pool with some kernel, padding and dilation does.
+bool are_strided(const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& after) {
+  constexpr std::int64_t kMostStride = 64;
+  for (std::int64_t stride = 2; stride <= kMostStride; ++stride) {
+    // floor((b + c) / s) = a means s a - b <= c < s a - b + s
+    std::int64_t least = std::numeric_limits<std::int64_t>::min(), most = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      least = std::max(least, stride * after[i] - before[i]);
+      most = std::min(most, stride * after[i] - before[i] + stride - 1);
+    }
+    if (least <= most) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
                                    const std::vector<std::int64_t>& own) const {
   const auto of_microbatch = lengths.find({id.iteration, id.microbatch});
   if (of_microbatch == lengths.end()) return false;
   const auto of_extent = of_microbatch->second.find(extent);
-  return of_extent != of_microbatch->second.end() && of_extent->second.contains(own);
+  if (of_extent != of_microbatch->second.end() && of_extent->second.contains(own)) return true;
+  // Where all ranks have the reference's length, nothing shows that it is one.
+  if (std::ranges::all_of(own, [&](std::int64_t length) { return length == extent; })) return false;
+  std::vector<std::int64_t> after = own;
+  after.push_back(extent);
+  const auto follows_from = [&](std::int64_t whole, std::vector<std::int64_t> before) {
+    before.push_back(whole);
+    return before.size() == after.size() && are_strided(before, after);
+  };
+  return std::ranges::any_of(of_microbatch->second, [&](const auto& of_input) {
+    return std::ranges::any_of(of_input.second,
+                               [&](const auto& before) { return follows_from(of_input.first, before); });
+  });
 }
 
 SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,

@@ -71,7 +71,8 @@ struct SampleOrders {
   // is not known to be one.
   const Samples* find_stacked(const TensorId& id, std::int64_t extent) const;
 
-  // True where some input of the micro-batch, of this extent, ends on the ranks at these lengths.
+  // True where some input of the micro-batch, of this extent, ends on the ranks at these lengths, or where they are what
+  // a convolution with one stride makes of its extent and of its lengths.
   bool are_own_lengths(const TensorId& id, std::int64_t extent, const std::vector<std::int64_t>& own) const;
 };
 

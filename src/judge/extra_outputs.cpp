@@ -17,20 +17,6 @@
 namespace ttrace {
 namespace {
 
-// True where the side holds a tensor of this kind of the same call.
-bool has_any_of_call(const Alignment& side, const TensorId& id, Kind kind) {
-  const TensorName name(id.name);
-  TensorId wanted = id.with_kind(kind);
-  wanted.name = std::string(name.path);
-  for (auto at = side.tensors.lower_bound(wanted); at != side.tensors.end(); ++at) {
-    const TensorName other(at->first.name);
-    wanted.name = at->first.name;
-    if (at->first != wanted || !other.path.starts_with(name.path)) break;
-    if (other.path == name.path && other.call == name.call) return true;
-  }
-  return false;
-}
-
 // True for `:1`, the place in a tuple.
 bool is_place(std::string_view member) {
   return member.size() > 1 &&

@@ -17,6 +17,7 @@
 #include "judge/judge.h"
 #include "judge/jumps.h"
 #include "judge/later_sums.h"
+#include "judge/padding.h"
 #include "judge/scaled_back.h"
 #include "judge/shared_inputs.h"
 #include "judge/stepped_parameters.h"
@@ -375,6 +376,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_reduced_in_step(matching.pairs, findings, report.notes);
     pass_later_sums(matching.pairs, findings, report.notes);
     set_shared_gradients_aside(matching.pairs, findings, report.notes);
+    set_ends_of_padding_aside(matching.padded_shorter, reference, findings, report.notes);
   }
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.totals.waived = matching.waived + sums.waived();

@@ -534,6 +534,7 @@ const LogicalTensor* counterpart(const Alignment& reference, const TensorId& id)
 
 Matching match(const Alignment& reference, const Alignment& candidate, const std::set<Kind>& narrower) {
   Matching matching;
+  matching.padded_shorter = candidate.padded_shorter;
   std::set<TensorId> incomplete;
   bool in_common = false;
   for (const Finding& finding : candidate.findings) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,6 +29,7 @@ struct Matching {
   std::vector<Finding> findings;   // the candidate's own; missing or not seen on one side; shape or dtype mismatch
   std::vector<std::string> notes;  // floating dtypes that differ, what is waived, another model size
   std::string partial;             // as in Report
+  std::map<MicrobatchKey, std::set<std::int32_t>> padded_shorter;  // as in the candidate's Alignment
   // Tensors that only the reference recomputed, state of an optimizer that one side has, tensors that the annotations
   // (or the numbers in them) call local, and those of modules that one side alone has and that hide nothing.
   std::int64_t waived = 0;
