@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
@@ -16,9 +15,6 @@
 
 namespace ttrace {
 namespace {
-
-// The sums of a difference say to three digits what a factor leaves over.
-constexpr double kPrecisionOfSums = 1e-3;
 
 bool is_gradient(const Finding& finding) {
   const Kind kind = finding.id.kind;
@@ -52,21 +48,10 @@ bool is_scaled_back(const Report& report, const std::vector<std::size_t>& number
   });
 }
 
-// Returns the integer, or one over it, that the tensor is the reference's times; 1 where it is none.
-double multiple_of(const Finding& finding) {
-  if (!finding.difference || !finding.allowed) return 1;
-  const double bound = std::max(kPrecisionOfSums, *finding.allowed);
-  const double factor = finding.difference->uniform_factor();
-  if (!(finding.difference->uniform_factor_residual() <= bound) || !(factor > 0)) return 1;
-  const double nearest = nearest_whole_factor(factor);
-  if (bound * std::max(nearest, 1 / nearest) >= 0.5) return 1;  // the next whole factor would be as near
-  return std::fabs(factor - nearest) <= bound * nearest ? nearest : 1;
-}
-
 // Returns what the candidate multiplied the tensor by, beside what is declared of it.
 double recorded_factor_of(const Finding& finding, const Evidence& evidence) {
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
-  return multiple_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
+  return whole_multiple_of(finding) * (tensor == nullptr ? 1 : tensor->scale);
 }
 
 // Returns the first axis of this size; nothing where there is none.
@@ -127,7 +112,7 @@ bool are_steps_seen(const Report& report) { return report.totals.steps && report
 // an error.
 bool is_left_for_steps(const Report& report, double factor) {
   return std::ranges::any_of(report.findings, [&](const Finding& finding) {
-    return finding.id.kind == Kind::kMainGrad && multiple_of(finding) == factor;
+    return finding.id.kind == Kind::kMainGrad && whole_multiple_of(finding) == factor;
   });
 }
 
@@ -145,7 +130,7 @@ bool steps_undo(const Report& report, double factor) {
   if (is_left_for_steps(report, factor)) return false;
   std::set<TensorId> multiples;  // the gradients that steps would take, of those that are the multiple before
   for (const Finding& finding : report.findings) {
-    if (finding.id.kind != Kind::kParamGrad || multiple_of(finding) != factor) continue;
+    if (finding.id.kind != Kind::kParamGrad || whole_multiple_of(finding) != factor) continue;
     TensorId taken = finding.id.with_kind(Kind::kMainGrad);
     taken.microbatch = kNoMicrobatch;
     multiples.insert(taken);
@@ -159,7 +144,7 @@ MicrobatchKey microbatch_of(const TensorId& id) { return {id.iteration, id.micro
 std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multiple) {
   std::set<MicrobatchKey> scaled;
   for (const Finding& finding : report.findings) {
-    if (finding.id.microbatch >= 0 && multiple_of(finding) == multiple) scaled.insert(microbatch_of(finding.id));
+    if (finding.id.microbatch >= 0 && whole_multiple_of(finding) == multiple) scaled.insert(microbatch_of(finding.id));
   }
   const bool are_others_right = std::ranges::any_of(report.passed, [&](const Finding& finding) {
     return finding.difference && finding.floating && finding.id.microbatch >= 0 && is_gradient(finding) &&
@@ -171,14 +156,14 @@ std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multipl
 }  // namespace
 
 double whole_factor_of(const Finding& finding) {
-  return finding.reason == Reason::kExceedsTolerance ? multiple_of(finding) : 1;
+  return finding.reason == Reason::kExceedsTolerance ? whole_multiple_of(finding) : 1;
 }
 
 std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence) {
   if (const Finding* scaled = only_scale_in_question(report)) {
     // Where nothing else is wrong, it holds if the run is the same with it.
     return PossibleLossScale{word_of(recorded_factor_of(*scaled, evidence), evidence.mesh),
-                             microbatches_scaled(report, multiple_of(*scaled)), true};
+                             microbatches_scaled(report, whole_multiple_of(*scaled)), true};
   }
   const Finding* scaled = scaled_in_question(report);
   if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
@@ -186,7 +171,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const double factor = recorded_factor_of(*scaled, evidence);
   const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
   if (!word) return std::nullopt;
-  const double multiple = multiple_of(*scaled);
+  const double multiple = whole_multiple_of(*scaled);
   const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
   const bool is_said = multiple != factor;
   const bool may_be_mean = !is_said && std::ranges::find(kDataAxes, *word) != kDataAxes.end();
@@ -202,9 +187,26 @@ std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {
   return fmt::format("parallelism: {{loss_scale: {}}}", word_of(recorded_factor_of(finding, evidence), evidence.mesh));
 }
 
+bool is_of_numbers_alone(const Finding& finding, const Report& report) {
+  const auto is_of_batch = [&](const Finding& other) { return microbatch_of(other.id) == microbatch_of(finding.id); };
+  const auto is_gradient_of_many = [](const Finding& other) {
+    return other.id.microbatch >= 0 && other.difference && other.floating && is_gradient(other);
+  };
+  const bool is_in_gradients = std::ranges::any_of(report.findings, [&](const Finding& other) {
+    return is_of_batch(other) && is_gradient_of_many(other) && whole_multiple_of(other) != 1;
+  });
+  return !is_in_gradients && std::ranges::any_of(report.passed, is_gradient_of_many);
+}
+
 std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence) {
   const Finding* first = loss_that_may_be_scaled(report);
   if (first == nullptr) return std::nullopt;
+  // What parameters get of it tells that the whole factor is not the loss scale.
+  const bool is_other_of_parameters = std::ranges::any_of(report.findings, [&](const Finding& other) {
+    const double multiple = other.id.kind == Kind::kParamGrad ? whole_multiple_of(other) : 1;
+    return multiple != 1 && multiple != whole_multiple_of(*first);
+  });
+  if (is_other_of_parameters) return std::nullopt;
   return fmt::format(
       "where the program multiplies its loss so, say it in the annotations, {}, and what is wrong beside "
       "that comes first",

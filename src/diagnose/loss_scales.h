@@ -42,6 +42,10 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence);
 
+// True where the scaled finding is of a number, and gradients are right as they are: another loss scale would make these
+// wrong.
+bool is_of_numbers_alone(const Finding& finding, const Report& report);
+
 // Says that a loss scale may be what is wrong first: a loss that is a whole multiple, as some of its gradients are, of a
 // run that is wrong elsewhere, too.
 std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence);

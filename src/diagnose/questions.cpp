@@ -389,6 +389,13 @@ class Questions {
           "the iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`)",
           finding.message, describe_ranks(ranks_that_ended_early(finding, evidence_)));
     }
+    if (reason == Reason::kUnknownLossScale && is_of_numbers_alone(finding, report_)) {
+      return fmt::format(
+          "{}: {:.4g} times the reference's, and its gradients and what its steps take are right, so no loss scale is "
+          "wrong. Where the program multiplies this number alone, leave it out by a line of the annotations: {}: {{{}: "
+          "local}}",
+          to_string(finding.id), whole_factor_of(finding), printable(finding.id.name), name_of(finding.id.kind));
+    }
     if (reason == Reason::kUnknownLossScale) {
       return fmt::format(
           "{}: {:.4g} times the reference's, and what its steps take is right. Where the program scales its loss so, a "

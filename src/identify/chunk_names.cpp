@@ -36,6 +36,7 @@ void add_names(const RankTrace& rank, NamesByChunk& program) {
       names.parameters[std::string(name.path)].push_back(beginning_of(entry));
     } else if (!is_parameter_kind(kind)) {
       names.calls[std::string(name.path)].emplace(kind, name.member);
+      names.classes.emplace(name.path, entry.module_class.get());
     }
   }
 }

@@ -20,6 +20,7 @@ using Beginning = std::tuple<Dtype, Shape, std::uint64_t>;
 struct ChunkNames {
   std::map<std::string, std::vector<Beginning>, std::less<>> parameters;             // and buffers; of each rank
   std::map<std::string, std::set<std::pair<Kind, std::string>>, std::less<>> calls;  // of a module: kind and member
+  std::map<std::string, std::string, std::less<>> classes;                           // of modules that are called
   std::map<std::string, std::set<std::string>, std::less<>> children;  // of each path that has some; the root's is ""
 };
 

@@ -17,6 +17,10 @@ namespace ttrace {
 //   shape on a rank) most begin with its bytes; all must have its names where none can be compared. Where there are no
 //   parameters inside, most modules must.
 //
+// So is a module outside of the model seen through that the reference calls by itself, and the candidate in one that
+// holds nothing but it: of the same class, by which such modules go, where most modules inside have the reference's
+// names, and buffers and parameters inside do as above. Its calls are then rather the child's.
+//
 // What is inside keeps its values, and a parameter that one side lacks is still missing. The calls of the module and of
 // its child go by the reference's name where they hand over the same members, rather the module's; the other's by the
 // child's name. Returns a note about each.

@@ -14,6 +14,7 @@
 #include "judge/bits.h"
 #include "judge/coherence.h"
 #include "judge/cycles.h"
+#include "judge/gathered.h"
 #include "judge/judge.h"
 #include "judge/jumps.h"
 #include "judge/later_sums.h"
@@ -371,6 +372,8 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_what_is_proved(steps, findings);
     pass_behind_jumps(matching.pairs, steps, findings, report.notes);
     pass_stepped_parameters(matching.pairs, steps, findings, report.notes);
+    pass_whole_losses(matching.pairs, tolerance, findings, report.notes);
+    pass_other_orders(matching.pairs, tolerance, findings, report.notes);
     pass_scaled_back(findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
     pass_reduced_in_step(matching.pairs, findings, report.notes);

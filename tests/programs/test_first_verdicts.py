@@ -164,6 +164,9 @@ def answers(verdict):
         ("detection",),
         ("detection", "by-hand"),
         ("packed", "list"),
+        ("gathered",),
+        ("gathered", "plain"),
+        ("gathered", "lone", "first", "memory"),
     ],
     ids="-".join,
 )
@@ -398,6 +401,12 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("step_order",), "first", "(optimizer).0 main_grad"),
         (("step_order", "optimizers"), "last", "(optimizer).1 main_grad"),
         (("step_order", "alike"), "first", "(optimizer).1 main_grad"),
+        (("gathered",), "twice", "loss scalar"),
+        (("gathered",), "unscaled", "Gathered:0 grad_input"),
+        (("gathered",), "stale", "Gathered.loss:0 input"),
+        (("gathered", "plain"), "twice", "loss scalar"),
+        (("gathered", "lone", "first", "memory"), "twice", "loss scalar"),
+        (("gathered", "lone", "first", "memory"), "stale", "Contrast:0 input"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )

@@ -86,3 +86,44 @@ TEST_CASE("wrappers of every layer are seen through, and what is said of all lay
   CHECK(names_in(candidate) == Names{"h.0.fc.weight", "h.1.fc.weight", "out.weight"});
   CHECK(candidate.ranks[0].not_seen[0].modules == Names{"h.#.fc"});
 }
+
+namespace {
+
+// Beside a model, a criterion that goes by its class, in a wrapper of another class or by itself.
+Trace with_criterion(const std::string& within, const std::string& inner_class, const std::string& term) {
+  Trace trace = program({{"fc.weight", 1}}, {"fc"});
+  const auto call = [&](const std::string& name, const std::string& module_class) {
+    add_tensor(trace, 0, tensor_id(Kind::kOutput, name, 0), {}, {3});
+    trace.ranks[0].entries.back().module_class = module_class;
+  };
+  const std::string path = within.empty() ? "Memory" : within + ".loss";
+  if (!within.empty()) call(within, "wrappers." + within);
+  call(path, inner_class);
+  call(path + "." + term, "losses.Term");
+  add_tensor(trace, 0, tensor_id(Kind::kBufferAfter, path + ".kept"), {2}, {8, 9});
+  return trace;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a module outside of the model is the one that the reference calls by itself, by its class and what is inside") {
+  Trace candidate = with_criterion("Gathered", "losses.Memory", "term");
+  const auto notes = see_through_wrappers(with_criterion("", "losses.Memory", "term"), candidate);
+  REQUIRE(notes.size() == 1);
+  CHECK(has(notes[0], "Memory (Gathered.loss)"));
+  CHECK(names_in(candidate) == Names{"fc.weight", "fc", "Gathered", "Memory", "Memory.term", "Memory.kept"});
+}
+
+TEST_CASE("of another class, with other modules inside, or beside one that is called by itself, it is none") {
+  const Trace trusted = with_criterion("", "losses.Memory", "term");
+  for (const auto& [module_class, term] :
+       {std::pair("losses.Other", "term"), {"other.Memory", "term"}, {"losses.Memory", "other"}}) {
+    CAPTURE(module_class);
+    Trace candidate = with_criterion("Gathered", module_class, term);
+    CHECK(see_through_wrappers(trusted, candidate).empty());
+  }
+  Trace both = with_criterion("Gathered", "losses.Memory", "term");
+  add_tensor(both, 0, tensor_id(Kind::kOutput, "Memory", 0), {}, {3});
+  CHECK(see_through_wrappers(trusted, both).empty());
+}

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "support/differences.h"
 #include "support/mesh_trace.h"
@@ -14,8 +13,8 @@ using namespace ttrace;
 using test::bytes_of;
 using Ranks = std::vector<std::int32_t>;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using ttrace::test::kInf;
+using ttrace::test::kNan;
 
 // A tensor that both sides hold; each test adds the shards.
 struct Sides {
