@@ -83,27 +83,34 @@ bool are_copies(const TensorPair& pair, double scale, double multiple, const Tol
          });
 }
 
-// Returns the multiple of the reference's that all gradients are which the steps of an iteration take: 1 where training
-// is right and they show it; nothing where they are no multiple.
-std::optional<double> multiple_of_gradients(const std::vector<Finding>& findings, std::int32_t iteration) {
-  // An update may be right whatever its gradient is a multiple of: Adam's first is.
-  const auto is_right_gradient = [&](const Finding& finding) {
-    const bool is_gradient = finding.id.kind == Kind::kMainGrad || finding.id.kind == Kind::kParamGrad;
-    return is_gradient && finding.id.iteration == iteration && finding.verdict == Verdict::kPass;
-  };
-  if (is_training_right(findings) && std::any_of(findings.begin(), findings.end(), is_right_gradient)) return 1;
-  std::optional<double> multiple;
-  for (const Finding& finding : findings) {
-    const bool is_told = is_wrong(finding) || finding.verdict == Verdict::kPass;
-    if (finding.id.kind != Kind::kMainGrad || finding.id.iteration != iteration || !is_told) continue;
-    const double of_this = is_wrong(finding) ? whole_multiple_of(finding) : 1;
-    if (of_this == 1 || (multiple && *multiple != of_this)) return std::nullopt;
-    multiple = of_this;
-  }
-  return multiple;
+// True for the loss of a model, of which there may be several.
+bool is_loss_of_model(const TensorId& id) {
+  return id.kind == Kind::kScalar && id.microbatch != kNoMicrobatch &&
+         last_component(TensorName(id.name.get()).path) == "loss";
 }
 
-bool is_gradient_of_activation(Kind kind) { return kind == Kind::kGradOutput || kind == Kind::kGradInput; }
+// Returns the multiple of the reference's that most gradients are which the steps of an iteration take; nothing where
+// these are none. Updates do not tell: Adam's first is right whatever multiple its gradient is.
+std::optional<double> multiple_of_gradients(const std::vector<Finding>& findings, std::int32_t iteration) {
+  const auto is_of = [iteration](const Finding& finding, Kind kind) {
+    return finding.id.kind == kind && finding.id.iteration == iteration;
+  };
+  const bool has_main = std::any_of(findings.begin(), findings.end(),
+                                    [&](const Finding& finding) { return is_of(finding, Kind::kMainGrad); });
+  std::map<double, std::int64_t> counts;  // 0: of no multiple
+  std::int64_t all = 0;
+  for (const Finding& finding : findings) {
+    const bool is_told = is_wrong(finding) || finding.verdict == Verdict::kPass;
+    if (!is_told || !is_of(finding, has_main ? Kind::kMainGrad : Kind::kParamGrad)) continue;
+    const double multiple = is_wrong(finding) ? whole_multiple_of(finding) : 1;
+    ++counts[is_wrong(finding) && multiple == 1 ? 0 : multiple];
+    ++all;
+  }
+  for (const auto& [multiple, count] : counts) {
+    if (multiple != 0 && 2 * count > all) return multiple;
+  }
+  return std::nullopt;
+}
 
 // A loss that every rank has whole.
 struct WholeLoss {
@@ -115,7 +122,7 @@ std::map<MicrobatchKey, WholeLoss> find_whole_losses(const std::vector<Finding>&
                                                      const ToleranceFile* tolerance) {
   std::map<MicrobatchKey, WholeLoss> losses;
   for (const Finding& finding : findings) {
-    if (!is_loss_of_backward(finding.id) || finding.verdict != Verdict::kFail || !finding.difference) continue;
+    if (!is_loss_of_model(finding.id) || finding.verdict != Verdict::kFail || !finding.difference) continue;
     const auto pair = pairs.find(finding.id);
     const std::optional<double> multiple = multiple_of_gradients(findings, finding.id.iteration);
     if (pair == pairs.end() || !multiple) continue;
@@ -129,11 +136,10 @@ std::map<MicrobatchKey, WholeLoss> find_whole_losses(const std::vector<Finding>&
 // True for the loss, and what may be on its way there or back.
 bool may_be_of_loss(const Finding& finding, const WithParameters& with_parameters) {
   const Kind kind = finding.id.kind;
-  if (is_loss_of_backward(finding.id)) return true;
+  const bool is_gradient = kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+  if (is_gradient || is_loss_of_model(finding.id)) return true;
   const bool is_number = finding.difference->elements == 1;
-  const bool is_of_criterion = !with_parameters.contains(TensorName(finding.id.name.get()).path);
-  return (kind == Kind::kOutput && (is_number || is_of_criterion)) ||
-         (is_gradient_of_activation(kind) && is_of_criterion);
+  return kind == Kind::kOutput && (is_number || !with_parameters.contains(TensorName(finding.id.name.get()).path));
 }
 
 // The rows of a rank's copy, sorted; nothing where there are none.
@@ -201,7 +207,7 @@ void replace(Finding& finding, Finding judged) {
 void pass_whole_losses(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                        std::vector<Finding>& findings, std::vector<std::string>& notes) {
   const auto is_wrong_loss = [](const Finding& finding) {
-    return is_loss_of_backward(finding.id) && finding.verdict == Verdict::kFail;
+    return is_loss_of_model(finding.id) && finding.verdict == Verdict::kFail;
   };
   if (std::none_of(findings.begin(), findings.end(), is_wrong_loss)) return;
   const PairsById pairs_by_id = index_pairs(pairs);

@@ -13,10 +13,10 @@
 namespace ttrace {
 
 // Lets the loss of a micro-batch pass, and what goes into it and comes back from it, which were taken for terms of sums,
-// where each rank's copy is the reference's, times the loss scale: outputs and gradients of modules without parameters,
-// and single numbers that others return. What is learned of the loss must say so: all gradients that steps take are the
-// reference's, and so is what the steps make. Where these gradients are all one multiple of the reference's, and each
-// rank's loss is the same multiple, the loss is what is wrong; then the others alone may pass. Says so in `notes`.
+// where each rank's copy is the reference's, times the loss scale: gradients, outputs of modules without parameters, and
+// single numbers that others return. What is learned of the loss must say so: most gradients that the steps of the
+// iteration take are the reference's. Where most are another multiple of the reference's, and each rank's loss is the
+// same multiple, the loss is what is wrong; then the others alone may pass. Says so in `notes`.
 void pass_whole_losses(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                        std::vector<Finding>& findings, std::vector<std::string>& notes);
 

@@ -167,6 +167,7 @@ def answers(verdict):
         ("gathered",),
         ("gathered", "plain"),
         ("gathered", "lone", "first", "memory"),
+        ("gathered_proxies",),
     ],
     ids="-".join,
 )
@@ -407,6 +408,8 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("gathered", "plain"), "twice", "loss scalar"),
         (("gathered", "lone", "first", "memory"), "twice", "loss scalar"),
         (("gathered", "lone", "first", "memory"), "stale", "Contrast:0 input"),
+        (("gathered_proxies",), "twice", "model1.loss scalar"),
+        (("gathered_proxies",), "proxies", "model1.proxies main_grad"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )
