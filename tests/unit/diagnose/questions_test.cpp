@@ -213,6 +213,15 @@ TEST_CASE(
   CHECK(explained(one, scaled_trace("tp=2", 2, 2, 2, 2), "parallelism: {loss_scale: tp}").same());
 }
 
+TEST_CASE("a loss alone that is a multiple has the line that leaves it out, and nothing is left in question with it") {
+  const Trace one = scaled_trace("", 1, 1, 1, 1), two = scaled_trace("tp=2", 2, 3, 1, 1);
+  const Report report = explained(one, two);
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "loss: {scalar: local}"));
+  CHECK(explained(one, two, "loss: {scalar: local}").explanation.questions.empty());
+}
+
 TEST_CASE("a loss scale is suggested where a step is wrong as well") {
   const Report report = explained(scaled_trace("", 1, 1, 1, 1), scaled_trace("tp=2", 2, 2, 2, 2, 3));
   CHECK(report.verdict() == RunVerdict::kDifferent);
