@@ -107,7 +107,7 @@ std::optional<Wrapper> find_wrapper(const std::string& module, const ChunkNames&
 // name, too. Nothing where what is inside is not the reference's, or a parameter is.
 std::optional<Wrapper> find_lone_wrapper(const std::string& module, const ChunkNames& reference,
                                          const ChunkNames& candidate) {
-  if (module.empty() || module.find('.') != module.npos || is_in(reference, module)) return std::nullopt;
+  if (module.empty() || owner_of(module) != kRootModule || is_in(reference, module)) return std::nullopt;
   Wrapper wrapper{module, ""};
   auto holder = candidate.children.find(module);
   while (holder != candidate.children.end() && holder->second.size() == 1) {
