@@ -42,7 +42,9 @@ bool has_broken_ranks(const Report& report) {
 void add_advice(const Situation& situation, Report& report) {
   report.advice.all_findings = situation.check + " --all";
   if (report.verdict() == RunVerdict::kCouldNotLook && !has_broken_ranks(report)) {
-    report.advice.next = first_step(kOpen, report, situation).next;
+    const Step step = first_step(kOpen, report, situation);
+    report.advice.next = step.next;
+    report.advice.lacks_activations = step.lacks_activations;
   }
   if (report.verdict() != RunVerdict::kDifferent) return;
   Step step = first_step(kLacks, report, situation);
@@ -54,6 +56,7 @@ void add_advice(const Situation& situation, Report& report) {
   if (step.note) report.notes.push_back(*std::move(step.note));
   report.advice.instead = std::move(step.instead);
   report.advice.next = std::move(step.next);
+  report.advice.lacks_activations = step.lacks_activations;
 }
 
 }  // namespace ttrace

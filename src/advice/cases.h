@@ -12,6 +12,7 @@ struct Step {
   std::optional<std::string> instead;              // why the findings are not worth reading before it is done
   std::optional<std::string> next;                 // the command that does it
   std::optional<std::string> note = std::nullopt;  // what is lacking, where the findings are worth reading all the same
+  std::optional<std::size_t> lacks_activations = std::nullopt;  // as that of `Advice`
 };
 
 // Says what a check lacks whose candidate differs, where its findings would be about that alone: lacks.cpp.

@@ -111,14 +111,16 @@ std::optional<Step> lacks_activations(const Report& report, const Situation& sit
   const auto jump = std::ranges::find(report.findings, Reason::kPossibleJump, &Finding::reason);
   const bool is_light_root = !roots.empty() && !roots[0].diagnosis && report.findings[roots[0].finding].light;
   if (!is_light_root && jump == report.findings.end()) return std::nullopt;
-  const std::int32_t iteration = (is_light_root ? report.findings[roots[0].finding] : *jump).id.iteration;
+  const auto finding = is_light_root ? roots[0].finding : static_cast<std::size_t>(jump - report.findings.begin());
+  const std::int32_t iteration = report.findings[finding].id.iteration;
   const auto command = collect_command(report, situation, fmt::format("0-{}", iteration));
   if (!command) return std::nullopt;
   return Step{std::nullopt, command,
               fmt::format("of iteration {} only parameters, their gradients and losses were recorded, and not what "
                           "modules took and returned: where it goes wrong first is seen in a recording of "
                           "`--iterations 0-{}`",
-                          iteration, iteration)};
+                          iteration, iteration),
+              finding};
 }
 
 std::optional<Step> lacks_annotations(const Report& report, const Situation& situation) {

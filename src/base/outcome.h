@@ -239,6 +239,9 @@ struct Advice {
   std::optional<std::string> instead;  // why the findings are not worth reading before something is done
   std::optional<std::string> next;     // the command worth typing next: it makes what is lacking, or looks closer
   std::string all_findings;            // the command that prints all findings
+  // Index into the report's `findings` of what is wrong first, where it is of a light iteration, and only what modules
+  // computed there may explain it: `next` records that iteration whole.
+  std::optional<std::size_t> lacks_activations;
 };
 
 struct Report {

@@ -27,6 +27,7 @@
 #include "workflow/keyed_seal.h"
 #include "workflow/localize.h"
 #include "workflow/report_files.h"
+#include "workflow/whole_recording.h"
 
 namespace ttrace::cli {
 namespace {
@@ -119,6 +120,7 @@ struct RunContext {
   const Workspace& workspace;
   Artifacts& artifacts;
   std::string today;
+  std::vector<std::string>& notes;  // of the run's report
 };
 
 // Runs a candidate that differs once more, and adds to its report which modules are wrong by themselves. Where that
@@ -136,16 +138,53 @@ void localize(const RunContext& context, const Job& job, const CheckOptions& opt
   }
 }
 
+CheckOptions options_of_check(const RunContext& context, const Job& job) {
+  CheckOptions options = check_options(context.file, job, context.workspace, context.today);
+  options.threads = context.options.threads;
+  options.pictures = !context.options.html.empty();
+  return options;
+}
+
+// Checks further runs of the candidate and its reference, which recorded whole the light iteration of which `first` lacks
+// the activations. Returns nothing where `first` lacks none, and where that cannot be done, with a note.
+std::optional<Checked> check_whole_recording(const RunContext& context, const Job& job, const Report& first) {
+  const std::optional<std::size_t> lacking = first.advice.lacks_activations;
+  if (!lacking || !context.file.localize || !job.tolerance.empty()) return std::nullopt;
+  const TensorId& id = first.findings[*lacking].id;
+  const std::string what = fmt::format("{}: iteration {}", job.name, id.iteration);
+  try {
+    WholeRecording again(context.file, context.workspace, id.iteration, written_by(context.options),
+                         context.options.jobs);
+    again.make(job);
+    const RunContext whole{context.options,   again.file(),  again.workspace(),
+                           again.artifacts(), context.today, context.notes};
+    const CheckOptions options = options_of_check(whole, job);
+    Checked checked = check(options);
+    localize(whole, job, options, checked.report);
+    context.notes.push_back(fmt::format(
+        "{} was recorded whole in further runs ({}): only its activations tell why {} is not the reference's", what,
+        again.runs(), to_string(id)));
+    return checked;
+  } catch (const InputError& error) {
+    context.notes.push_back(
+        fmt::format("{} could not be recorded whole, and only its activations tell why {} is not the reference's: {}",
+                    what, to_string(id), error.what()));
+    return std::nullopt;
+  }
+}
+
 // Fills `page` with what the candidate's page shows.
 Report check_candidate(const RunContext& context, const Job& job, PageFacts& page) {
   const std::string artifact = candidate_artifact(job);
   const fs::path report_file = context.workspace.path_of(artifact) / "report.json";
   fs::remove(report_file);
-  CheckOptions options = check_options(context.file, job, context.workspace, context.today);
-  options.threads = context.options.threads;
-  options.pictures = !context.options.html.empty();
+  const CheckOptions options = options_of_check(context, job);
   Checked checked = check(options);
-  localize(context, job, options, checked.report);
+  if (std::optional<Checked> whole = check_whole_recording(context, job, checked.report)) {
+    checked = *std::move(whole);
+  } else {
+    localize(context, job, options, checked.report);
+  }
   write_file(report_file, to_json(checked.report));
   checked.record.candidate = job.name;
   if (!context.options.history.empty()) add_to_history(context.options.history, checked.record, checked.report);
@@ -229,7 +268,7 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
   report.notes = artifacts.notes();
 
   // collect and check each candidate
-  const RunContext context{options, file, workspace, artifacts, today};
+  const RunContext context{options, file, workspace, artifacts, today, report.notes};
   artifacts.prepare_candidates(candidates);
   for (const Job& job : candidates) {
     report.candidates.push_back(collect_and_check(context, job, pages.emplace_back()));

@@ -416,7 +416,7 @@ void Artifacts::make_reference(Renewal renewal) {
   require_renewal(kReference, state, renewal);
   if (state.freshness == Freshness::kFits) return note_unlisted_changes();
   print_what_is_made(kReference, state);
-  workspace_.remove(kTolerance);  // it is the former reference's
+  for (const char* of_former : {kTolerance, kWhole}) workspace_.remove(of_former);
   collect_run({kReference, job_key(file_.reference), options_for(file_.reference), file_.reference.line});
 }
 

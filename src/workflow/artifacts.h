@@ -21,6 +21,7 @@ namespace ttrace {
 // The names of artifacts, which are their paths in the workspace.
 inline constexpr const char* kReference = "reference";
 inline constexpr const char* kTolerance = "tolerance";
+inline constexpr const char* kWhole = "whole";          // workspaces of their own (workflow/whole_recording.h)
 std::string candidate_artifact(const Job& candidate);   // "candidates/tp2"
 std::string second_run_artifact(const Job& candidate);  // "second-runs/tp2"
 

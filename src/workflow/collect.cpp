@@ -342,7 +342,13 @@ int collect(const CollectOptions& options) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const int code = conclude_collection(options.output, result, seconds.count());
   if (code != kExitSame || options.again.empty()) return code;
-  return repeats(options.again, options.output) ? kExitSame : kExitCouldNotLook;
+  const Repetition repetition = repetition_of(options.again, options.output);
+  if (repetition.problem.empty()) {
+    spdlog::info("{} tensors have the bits of {}", repetition.compared, options.again.string());
+    return kExitSame;
+  }
+  spdlog::error("{}", repetition.problem);
+  return kExitCouldNotLook;
 }
 
 void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {

@@ -214,7 +214,7 @@ Progress progress_of(const fs::path& directory) {
   return progress;
 }
 
-bool repeats(const fs::path& first, const fs::path& again) {
+Repetition repetition_of(const fs::path& first, const fs::path& again) {
   const Trace traces[] = {read_trace(first), read_trace(again)};
   std::map<std::pair<std::int32_t, TensorId>, std::pair<const RankTrace*, const Entry*>> known;
   for (const RankTrace& rank : traces[0].ranks) {
@@ -239,21 +239,17 @@ bool repeats(const fs::path& first, const fs::path& again) {
     }
   }
   if (different == 0 && unknown > 0) {
-    spdlog::error(
-        "{}: nothing says whether it is the run of {} again: {} of {} tensors are sketches with another checksum; "
-        "expected both to be recorded by one version of ttrace",
-        again.string(), first.string(), unknown, compared);
-    return false;
+    return {compared,
+            fmt::format("{}: nothing says whether it is the run of {} again: {} of {} tensors are sketches with "
+                        "another checksum; expected both to be recorded by one version of ttrace",
+                        again.string(), first.string(), unknown, compared)};
   }
-  if (compared > 0 && different == 0) {
-    spdlog::info("{} tensors have the bits of {}", compared, first.string());
-    return true;
-  }
-  spdlog::error(
-      "{}: is not the run of {} again: {}; expected the same command, seeds and data", again.string(), first.string(),
-      compared == 0 ? "they have no tensor in common"
-                    : fmt::format("{} of {} tensors have other bits, the first is {}", different, compared, what));
-  return false;
+  if (compared > 0 && different == 0) return {compared, ""};
+  return {compared, fmt::format("{}: is not the run of {} again: {}; expected the same command, seeds and data",
+                                again.string(), first.string(),
+                                compared == 0 ? "they have no tensor in common"
+                                              : fmt::format("{} of {} tensors have other bits, the first is {}",
+                                                            different, compared, what))};
 }
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {

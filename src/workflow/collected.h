@@ -19,9 +19,13 @@ Progress progress_of(const std::filesystem::path& directory);
 // Shows the warnings of all ranks, each text once, and says where they stand.
 void show_warnings(const std::filesystem::path& directory);
 
-// Says whether `again` holds the same bits as `first` of each tensor that both recorded, whole or as a sketch, and logs
-// how many there are or which is the first that differs. Throws InputError where a trace cannot be read.
-bool repeats(const std::filesystem::path& first, const std::filesystem::path& again);
+// Says whether a run is another one made again: all tensors that both recorded, whole or as a sketch, have the same bits.
+struct Repetition {
+  std::int64_t compared = 0;  // tensors
+  std::string problem;        // one line: what shows that it is not, or that nothing shows that it is; empty: it is
+};
+// Throws InputError where a trace cannot be read.
+Repetition repetition_of(const std::filesystem::path& first, const std::filesystem::path& again);
 
 // Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of `ttrace collect`.
 // After a command that failed, the ranks' files lose their completion marks: such a trace must not look whole. Traces

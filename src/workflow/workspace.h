@@ -4,6 +4,7 @@
 //   tolerance/            tolerance.yaml, key.json
 //   candidates/<name>/    trace/, key.json; report.json, of the last check
 //   second-runs/<name>/   trace/, key.json: of a candidate that differs, its modules given the reference's values
+//   whole/until-<n>/      the same directories, of runs that recorded the iterations up to n whole
 //   runs/                 the reference's rerun and perturbed runs, until the tolerance is made
 //   partial/              what is being made
 //

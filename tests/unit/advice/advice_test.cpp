@@ -58,6 +58,7 @@ TEST_CASE("what was recorded lightly, and is wrong first without a cause, is to 
   Report report = advised(with_root({light}), as_it_is);
   CHECK(report.advice.next.value().find("--iterations 0-1 -- train && ttrace collect") != std::string::npos);
   CHECK(report.notes.at(0).find("of iteration 1 only parameters") == 0);
+  CHECK(report.advice.lacks_activations == 0);
   Report known = with_root({light});
   known.explanation.roots[0].diagnosis = Cause::kOptimizerStep;
   CHECK(advised(std::move(known), as_it_is).advice.next == "ttrace localize -- train --tp 2");
