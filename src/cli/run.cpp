@@ -16,6 +16,7 @@
 #include "host/launch.h"
 #include "host/shell_words.h"
 #include "identify/program.h"
+#include "judge/jumps.h"
 #include "page/html.h"
 #include "report/render.h"
 #include "report/run_report.h"
@@ -160,6 +161,16 @@ std::optional<Checked> check_whole_recording(const RunContext& context, const Jo
                            again.artifacts(), context.today, context.notes};
     const CheckOptions options = options_of_check(whole, job);
     Checked checked = check(options);
+    const Finding* wrong = checked.report.first_wrong();
+    const bool is_one_root = checked.report.explanation.roots.size() == 1;
+    if (first.verdict() == RunVerdict::kCouldNotLook && wrong != nullptr && is_one_root &&
+        is_noted_jump(wrong->id, checked.report.notes)) {
+      context.notes.push_back(
+          fmt::format("{} was recorded whole in further runs ({}): {} jumps at a kink, but by more than {:g}, behind "
+                      "which mistakes would hide: the question stays; look at another iteration",
+                      what, again.runs(), to_string(wrong->id), kLargestJump));
+      return std::nullopt;
+    }
     localize(whole, job, options, checked.report);
     context.notes.push_back(fmt::format(
         "{} was recorded whole in further runs ({}): only its activations tell why {} is not the reference's", what,

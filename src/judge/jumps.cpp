@@ -134,7 +134,13 @@ bool is_given_by_gradients(const TensorId& id, const StepVerdicts& steps) {
   return (id.kind == Kind::kParamDelta || id.kind == Kind::kParamAfter) && steps.proved.contains(id);
 }
 
+std::string beginning_of_note(const TensorId& id) { return to_string(id) + " jumps by "; }
+
 }  // namespace
+
+bool is_noted_jump(const TensorId& id, const std::vector<std::string>& notes) {
+  return std::ranges::any_of(notes, [&](const std::string& note) { return note.starts_with(beginning_of_note(id)); });
+}
 
 void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& steps, std::vector<Finding>& findings,
                        std::vector<std::string>& notes) {
@@ -172,8 +178,8 @@ void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& st
   if (!first) return;
   const std::string what = first->less ? "its activation less " + to_string(*first->less) : "its activation";
   notes.push_back(fmt::format(
-      "{} jumps by {:.3g} where {} is zero but for rounding: {:.3g}, and {:.3g} in the candidate; {}",
-      to_string(first->id), first->rel_err, what, first->reference, first->candidate,
+      "{}{:.3g} where {} is zero but for rounding: {:.3g}, and {:.3g} in the candidate; {}",
+      beginning_of_note(first->id), first->rel_err, what, first->reference, first->candidate,
       at_zero == 0
           ? std::string("that is more than 0.01, behind which mistakes would hide: what follows from it is "
                         "wrong nevertheless; look at another iteration (--iterations)")

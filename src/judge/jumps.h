@@ -29,4 +29,7 @@ inline constexpr double kReachOfJump = 3;
 void pass_behind_jumps(std::span<const TensorPair> pairs, const StepVerdicts& steps, std::vector<Finding>& findings,
                        std::vector<std::string>& notes);
 
+// True where such a note says that this gradient, which did not pass, is one that jumps: by too much.
+bool is_noted_jump(const TensorId& id, const std::vector<std::string>& notes);
+
 }  // namespace ttrace

@@ -113,4 +113,5 @@ TEST_CASE("behind a jump of more than a percent nothing passes for it, and the r
   CHECK(findings_in(report).size() == 3);
   REQUIRE(report.notes.size() == 1);
   CHECK(report.notes[0].find("more than 0.01") != std::string::npos);
+  CHECK(is_noted_jump(report.first_wrong()->id, report.notes));
 }
