@@ -56,6 +56,12 @@ bool is_padded_by_shape(const TensorId& id, const Evidence& evidence) {
                      [](const AxisPlacement& axis) { return axis.unpadded.has_value(); });
 }
 
+// True for labels, lengths and the like: what is computed with them is compared.
+bool is_integer_input(const TensorId& id, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.reference, id);
+  return tensor != nullptr && id.kind == Kind::kInput && !is_floating(tensor->dtype);
+}
+
 // The line of annotations that would say the placement, as far as anything is known of it.
 std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
   std::vector<AxisPlacement> axes;
@@ -434,7 +440,7 @@ class Questions {
         "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "
         "Where it is right, a line of the annotations says so: {}",
         what, line_for(finding, root, evidence_));
-    if (!is_padded_by_shape(finding.id, evidence_)) return text;
+    if (!is_padded_by_shape(finding.id, evidence_) && !is_integer_input(finding.id, evidence_)) return text;
     return fmt::format("{}; or leave it out: {}: {{{}: local}}", text, printable(finding.id.name),
                        name_of(finding.id.kind));
   }

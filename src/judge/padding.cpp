@@ -22,8 +22,8 @@ void set_ends_of_padding_aside(const std::map<MicrobatchKey, std::set<std::int32
         shorter == padded_shorter.end()) {
       continue;
     }
-    const bool is_theirs = std::ranges::all_of(
-        finding.ranks, [&](std::int32_t rank) { return shorter->second.contains(rank); });
+    const bool is_theirs =
+        std::ranges::all_of(finding.ranks, [&](std::int32_t rank) { return shorter->second.contains(rank); });
     const bool is_taken = find_tensor(reference, finding.id.with_kind(Kind::kGradOutput)) != nullptr;
     if (!is_theirs || is_taken || !has_any_of_call(reference, finding.id, Kind::kGradOutput)) continue;
     if (count++ == 0) first = to_string(finding.id);
@@ -31,11 +31,11 @@ void set_ends_of_padding_aside(const std::map<MicrobatchKey, std::set<std::int32
     finding.reason = Reason::kNotCheckable;
   }
   if (count == 0) return;
-  notes.push_back(
-      fmt::format("{} of modules that read padded samples to their end, the first {}: ranks that pad to the longest of "
-                  "their own samples end before the reference; no gradient comes back to what is handed over there, and "
-                  "it was not compared",
-                  count_of(count, "output"), first));
+  notes.push_back(fmt::format(
+      "{} of modules that read padded samples to their end, the first {}: ranks that pad to the longest of "
+      "their own samples end before the reference; no gradient comes back to what is handed over there, and "
+      "it was not compared",
+      count_of(count, "output"), first));
 }
 
 }  // namespace ttrace

@@ -106,6 +106,7 @@ def answers(verdict):
         ("accumulated",),
         ("padded",),
         ("padded", "positions"),
+        ("speech",),
         ("padded", "criterion"),
         ("zero_by_hand",),
         ("physics",),
@@ -410,6 +411,8 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("gathered", "lone", "first", "memory"), "stale", "Contrast:0 input"),
         (("gathered_proxies",), "twice", "model1.loss scalar"),
         (("gathered_proxies",), "proxies", "model1.proxies main_grad"),
+        (("speech",), "frame", "rnn input"),
+        (("speech",), "scale", "loss scalar"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )
