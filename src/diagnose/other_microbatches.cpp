@@ -42,19 +42,25 @@ bool are_cut_otherwise(const std::vector<std::int64_t>& reference, const std::ve
 
 }  // namespace
 
-std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidence) {
-  std::map<std::int32_t, CutOfBatch> cut;
+std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence) {
+  std::map<std::int32_t, CutOfBatch> numbers;
   const auto counts = microbatch_counts(evidence.reference), others = microbatch_counts(evidence.candidate);
   for (const auto& [iteration, count] : counts) {
     const auto other = others.find(iteration);
-    if (other != others.end() && other->second != count) cut[iteration] = {count, other->second};
+    if (other != others.end() && other->second != count) numbers[iteration] = {count, other->second, false};
   }
+  return numbers;
+}
+
+std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidence) {
+  std::map<std::int32_t, CutOfBatch> cut = other_numbers_of_microbatches(evidence);
   if (cut.empty()) return cut;
   const ExtentsGiven reference = given_to_models(evidence.reference), candidate = given_to_models(evidence.candidate);
   for (const auto& [key, samples] : reference) {
     const auto other = candidate.find(key);
     if (!cut.contains(key.first) || other == candidate.end() || !are_cut_otherwise(samples, other->second)) continue;
     for (auto& [iteration, numbers] : cut) {
+      numbers.is_same_batch = true;
       numbers.reference_samples = common(samples);
       numbers.candidate_samples = common(other->second);
     }

@@ -11,6 +11,7 @@ namespace ttrace {
 // How many micro-batches both sides run of one batch, and how many samples each of these has.
 struct CutOfBatch {
   std::int64_t reference = 1, candidate = 1;
+  bool is_same_batch = true;  // as what the models are given says; else nothing tells which is which
   std::int64_t reference_samples = 0, candidate_samples = 0;  // of a micro-batch; 0: not all have as many
 };
 
@@ -19,5 +20,9 @@ struct CutOfBatch {
 // same, and none of the candidate's micro-batches has a number of samples that one of the reference's has. Empty where a
 // side has dropped one, or runs one too many.
 std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidence);
+
+// Returns the iterations in which both sides run other numbers of micro-batches, whatever of. Where training is right, a
+// program may choose by what it computes how often it calls its model, as a solver does with a step size of its own.
+std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence);
 
 }  // namespace ttrace

@@ -100,9 +100,14 @@ class Questions {
 
   void mark_microbatches() {
     cut_ = batches_cut_otherwise(evidence_);
+    if (cut_.empty() && is_training_right(report_.findings, report_.passed)) {
+      cut_ = other_numbers_of_microbatches(evidence_);
+    }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      const bool is_of_cut = finding.id.microbatch != kNoMicrobatch && cut_.contains(finding.id.iteration);
+      const bool is_of_some =
+          finding.id.microbatch != kNoMicrobatch || (finding.id.name.empty() && finding.reason == Reason::kOmission);
+      const bool is_of_cut = is_of_some && cut_.contains(finding.id.iteration);
       if (is_of_cut && !reasons_[i] && is_wrong(finding)) reasons_[i] = Reason::kOtherMicrobatches;
     }
   }
@@ -345,6 +350,14 @@ class Questions {
       return fmt::format("{} micro-batch{}{}", count, count == 1 ? "" : "es", each);
     };
     const CutOfBatch& cut = cut_.at(iteration);
+    if (!cut.is_same_batch) {
+      return fmt::format(
+          "iteration {}: the reference calls its model {} times, and the candidate {} times in all. Nothing says which "
+          "call is which, and what they make cannot be compared; the gradients that steps take, updates and parameters "
+          "are, and are right. To compare all of it, let both call it equally often, as with steps of a fixed size in "
+          "place of those that a solver chooses",
+          iteration, cut.reference, cut.candidate);
+    }
     const std::string of_candidate = microbatches(cut.candidate, cut.candidate_samples);
     return fmt::format(
         "iteration {}: the reference runs the batch in {}, the candidate in {}. What a micro-batch makes cannot be "

@@ -189,7 +189,12 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root) 
   if (finding.reason == Reason::kRoutingDiffers) {
     return "by it tokens went to other experts than the reference's, which was no near tie";
   }
-  return root.examined ? "nothing known explains the error" : "its error was not looked into";
+  if (!root.examined) return "its error was not looked into";
+  const bool is_gradient = finding.id.kind == Kind::kMainGrad || finding.id.kind == Kind::kParamGrad;
+  if (finding.reason == Reason::kReplicasDisagree && is_gradient) {
+    return "ranks hold values of their own where they are to agree, and nothing known explains these";
+  }
+  return "nothing known explains the error";
 }
 
 std::string describe_root(const TensorId& id, const RootCause& root, const std::string& what) {

@@ -10,6 +10,7 @@ from sweeps import warm
 
 # What only their authors know: how the ranks are arranged.
 AXES = {
+    "adjoint": ["--axes", "dp=2"],
     "clipped": ["--axes", "tp=2"],
     "halo": ["--axes", "cp=2"],
     "local_experts": ["--axes", "tp=2"],
@@ -107,6 +108,7 @@ def answers(verdict):
         ("padded",),
         ("padded", "positions"),
         ("speech",),
+        ("adjoint",),
         ("padded", "criterion"),
         ("zero_by_hand",),
         ("physics",),
@@ -192,6 +194,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("matched", "untold"), "run each rank's samples as a micro-batch of the reference"),
         (("renamed",), "a file for --correspondence"),
         (("cut_otherwise",), "in 1 micro-batch of 8 samples, the candidate in 4 micro-batches of 2 samples"),
+        (("repeated_calls",), "the reference calls its model 4 times, and the candidate "),
         (("step_order", "alike"), "it has the values of the reference's (optimizer).1"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -212,6 +215,7 @@ def test_a_correct_program_that_leaves_a_question_open_is_asked_about_it(first_v
         (("sampler",), "scale"),
         (("sampler", "shuffle"), "scale"),
         (("views",), "views"),
+        (("repeated_calls",), "scale"),
         (("views",), "scale"),
         (("crops",), "crops"),
         (("crops", "turns"), "crops"),
@@ -413,6 +417,7 @@ def test_a_buffer_that_was_never_reduced_is_named(first_verdict):
         (("gathered_proxies",), "proxies", "model1.proxies main_grad"),
         (("speech",), "frame", "rnn input"),
         (("speech",), "scale", "loss scalar"),
+        (("adjoint",), "bias", "0.bias main_grad"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split()[0],
 )

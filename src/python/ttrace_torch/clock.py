@@ -44,6 +44,7 @@ class Chunk:
         self._tied: dict[str, list[str]] = {}  # name of a parameter -> all its names, before an iteration's first call
         self.microbatches: list[Microbatch] = []  # of this iteration
         self.in_backward: Microbatch | None = None  # the one whose gradients come just now
+        self.is_called_in_backward = False  # with gradients, and nowhere else
         self.trains = False  # a gradient came back to it, as of the last recorded iteration
         self.holds_first = number == 0  # it is the program's first, or has that for a part: a rehearsal (rehearsals.py)
         self.find_names()

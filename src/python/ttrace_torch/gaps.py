@@ -18,7 +18,7 @@ from .members import is_plainly_seen, unseen_in
 from .names import plain_name
 from .not_seen import ACTIVATIONS
 from .problems import listed
-from .tensors import INSIDE_TRANSFORM, has_parameters
+from .tensors import INSIDE_BACKWARD, INSIDE_TRANSFORM, has_parameters
 
 
 class Gaps:
@@ -106,6 +106,18 @@ class Gaps:
             names = [name for name, _ in chunk.parameters()]
             self._collector.not_seen(INSIDE_TRANSFORM, (Kind.PARAM_GRAD,), chunk.number, tensors=names)
             self._collector.not_seen(INSIDE_TRANSFORM, (Kind.SCALAR,), chunk.number, tensors=["loss"])
+
+    def in_backward(self, module: torch.nn.Module, chunk: Chunk) -> None:
+        """`module` is called with gradients in a backward that the program has written, and nowhere else."""
+        if not self._collector.is_recorded():
+            return
+        self._collector.warn(
+            f"not traceable: calls of '{plain_name(type(module))}' in the backward of a torch.autograd.Function, and "
+            "without gradients in its forward"
+        )
+        self._hidden_calls.append(INSIDE_BACKWARD)
+        names = [name for name, _ in chunk.parameters()]
+        self._collector.not_seen(INSIDE_BACKWARD, (Kind.PARAM_GRAD,), chunk.number, tensors=names)
 
     def is_replica(self, module: torch.nn.Module) -> bool:
         """nn.DataParallel makes replicas anew for every forward and runs each in a thread of its own."""

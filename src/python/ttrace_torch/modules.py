@@ -218,6 +218,16 @@ class Modules:
                 self._read_parameters_when_hooks_have_run(frame.chunk, module)
         return frame
 
+    def _begin_in_backward(self, module: torch.nn.Module) -> None:
+        """Of a model that a function of the program calls without gradients, and with them in its backward, as the
+        adjoint of an ODE does, the parameters alone are seen."""
+        if not has_parameters(module):
+            return
+        frame = self._outermost_call(module)
+        if frame is not None and frame.chunk is not None and not frame.microbatch.forward_calls:
+            frame.chunk.is_called_in_backward = True
+            self.gaps.in_backward(module, frame.chunk)
+
     def _begin_in_transform(self, module: torch.nn.Module) -> None:
         """Of a call by the program itself inside a transform of torch.func, the model's parameters alone are seen."""
         with torch._C._DisableFuncTorch():
@@ -366,8 +376,14 @@ class Modules:
     def _recomputation_of(self, module: torch.nn.Module) -> Frame | None:
         """By a checkpoint function that checkpoints.py has not wrapped (Megatron-LM has its own): the micro-batch is
         that of the backward in progress, which the gradient hooks that fired before have told."""
-        chunk = self._collector.clock.chunk_of(module)
-        if chunk is None or not torch.is_grad_enabled():
+        clock = self._collector.clock
+        chunk = clock.chunk_of(module)
+        if not torch.is_grad_enabled():
+            return None
+        if chunk is None or (chunk.is_called_in_backward and (clock.stepped or not chunk.microbatches)):
+            self._begin_in_backward(module)
+            return None
+        if chunk.is_called_in_backward:
             return None
         if chunk.in_backward is None:
             if self._collector.is_recorded():
