@@ -121,7 +121,12 @@ class Modules:
 
     def _observe(self, call: Callable, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
         collector, frames = self._collector, self.stack.frames
-        if not collector.active or (frames and frames[-1] is None):
+        if not collector.active:
+            return call(*args, **kwargs)
+        if frames and frames[-1] is None:
+            if frames[0] is None and _makes_graph_in_backward():
+                # Solvers have modules of their own around it.
+                args, kwargs = collector.safely(self._begin_in_backward, module, args, kwargs) or (args, kwargs)
             return call(*args, **kwargs)
         begun = collector.safely(self._begin_call, module, args, kwargs)
         frame, inside, args, kwargs = begun or (None, None, args, kwargs)
@@ -179,6 +184,8 @@ class Modules:
         """Returns the call's frame, the one for the calls inside, and the arguments that the module is to be called
         with."""
         frame = inside = self._enter(module)
+        if frame is None and not self.stack.frames and _makes_graph_in_backward():
+            args, kwargs = self._begin_in_backward(module, args, kwargs)
         if self._unperturbed is not None and self._perturbation is not None:
             begun, self._unperturbed = self._unperturbed, None
             args, kwargs = self._perturbation.perturb_in_transform(begun, args, kwargs)
@@ -218,15 +225,23 @@ class Modules:
                 self._read_parameters_when_hooks_have_run(frame.chunk, module)
         return frame
 
-    def _begin_in_backward(self, module: torch.nn.Module) -> None:
+    def _begin_in_backward(self, module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Of a model that a function of the program calls without gradients, and with them in its backward, as the
-        adjoint of an ODE does, the parameters alone are seen."""
-        if not has_parameters(module):
-            return
+        adjoint of an ODE does, the parameters alone are seen. Returns the arguments that it is to be called with."""
+        clock = self._collector.clock
+        chunk = clock.chunk_of(module)
+        goes_on = chunk is not None and chunk.microbatches and not clock.stepped
+        if not has_parameters(module) or goes_on or (chunk is not None and not chunk.is_called_in_backward):
+            return args, kwargs
         frame = self._outermost_call(module)
-        if frame is not None and frame.chunk is not None and not frame.microbatch.forward_calls:
-            frame.chunk.is_called_in_backward = True
-            self.gaps.in_backward(module, frame.chunk)
+        chunk = clock.chunk_of(module)
+        if chunk is not None:
+            chunk.is_called_in_backward = True
+            self.gaps.in_backward(module, chunk)
+        if frame is None or self._perturbation is None:
+            return args, kwargs
+        self._name(frame, None, module)
+        return self._perturbation.perturb_in_backward(frame, args, kwargs)
 
     def _begin_in_transform(self, module: torch.nn.Module) -> None:
         """Of a call by the program itself inside a transform of torch.func, the model's parameters alone are seen."""
@@ -376,14 +391,10 @@ class Modules:
     def _recomputation_of(self, module: torch.nn.Module) -> Frame | None:
         """By a checkpoint function that checkpoints.py has not wrapped (Megatron-LM has its own): the micro-batch is
         that of the backward in progress, which the gradient hooks that fired before have told."""
-        clock = self._collector.clock
-        chunk = clock.chunk_of(module)
+        chunk = self._collector.clock.chunk_of(module)
         if not torch.is_grad_enabled():
             return None
-        if chunk is None or (chunk.is_called_in_backward and (clock.stepped or not chunk.microbatches)):
-            self._begin_in_backward(module)
-            return None
-        if chunk.is_called_in_backward:
+        if chunk is None or chunk.is_called_in_backward:
             return None
         if chunk.in_backward is None:
             if self._collector.is_recorded():
@@ -471,3 +482,7 @@ class Modules:
                 continue
             tensor_id = frame.forward_id(kind, member)
             self._gradients.hook(frame.microbatch, tensor_id, tensor, frame.module_class, replacement)
+
+
+def _makes_graph_in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled()

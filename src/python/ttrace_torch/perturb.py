@@ -42,6 +42,10 @@ class Perturbation:
         """The arguments of a model that is called inside a transform of torch.func."""
         return args, kwargs
 
+    def perturb_in_backward(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments of a model that is called in a backward alone."""
+        return args, kwargs
+
     def _product(self, frame: Frame, kind: Kind, member: Member, eps: float) -> torch.Tensor:
         return _Product.apply(member[1], self._factor(frame, kind, member, eps))
 
@@ -114,6 +118,14 @@ class PerturbedInput(Perturbation):
             factor = self._factor(frame, Kind.INPUT, first, self._eps_of(first[1]))
         product = _multiplied(first[1], factor)
         return replaced(args, first[1], product), replaced(kwargs, first[1], product)
+
+    def perturb_in_backward(self, frame: Frame, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The first that is more than a number: the function of an ODE may be given the time before the state."""
+        first = first_that(lambda tensor: is_floating(tensor) and tensor.numel() > 1, inputs_of(args, kwargs))
+        if first is None or not self._is_due(frame, Kind.INPUT):
+            return args, kwargs
+        new = self._perturbed(frame, Kind.INPUT, first)
+        return replaced(args, first[1], new), replaced(kwargs, first[1], new)
 
     def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
         if not self._is_due(frame, Kind.OUTPUT):

@@ -6,6 +6,17 @@ from job import MISTAKE, RANKS, dist, nn, own, scaled, torch
 STEPS, WIDTH = 4, 6
 
 
+class Step(nn.Module):
+    """A solver's own, around what it was given, with which it is called without gradients."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *values):
+        return self.function(*values)
+
+
 class Solved(torch.autograd.Function):
     @staticmethod
     def forward(ctx, field, y, *parameters):
@@ -19,14 +30,17 @@ class Solved(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         parameters = list(ctx.field.parameters())
-        sums = [torch.zeros_like(each) for each in parameters]
-        for state in reversed(ctx.saved_tensors[:-1]):
+
+        def dynamics(state, gradient):
             with torch.enable_grad():
                 state = state.detach().requires_grad_()
                 changed = state + ctx.field(state) / STEPS
-            of_state, *of_parameters = torch.autograd.grad(changed, [state, *parameters], gradient)
+            return torch.autograd.grad(changed, [state, *parameters], gradient)
+
+        sums = [torch.zeros_like(each) for each in parameters]
+        for state in reversed(ctx.saved_tensors[:-1]):
+            gradient, *of_parameters = Step(dynamics)(state, gradient)
             sums = [each + more for each, more in zip(sums, of_parameters, strict=True)]
-            gradient = of_state
         return None, gradient, *sums
 
 
