@@ -50,6 +50,14 @@ std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignmen
   return counts;
 }
 
+bool is_of_other_model(const Alignment& alignment, const TensorId& id) {
+  if (id.kind != Kind::kBufferAfter || alignment.tensors.empty()) return false;
+  TensorId before = id.with_kind(Kind::kBuffer);
+  if (find_tensor(alignment, before) != nullptr) return false;
+  before.iteration = alignment.tensors.begin()->first.iteration;  // those after it may be light
+  return find_tensor(alignment, before) == nullptr;
+}
+
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name) {
   TensorId before{.iteration = id.iteration, .kind = Kind::kParam, .name = name};
   if (const LogicalTensor* parameter = find_tensor(alignment, before)) return parameter;

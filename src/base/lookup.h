@@ -26,6 +26,10 @@ bool has_any_of_call(const Alignment& alignment, const TensorId& id, Kind kind);
 // How many micro-batches each iteration has, by the last of which something was recorded.
 std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment);
 
+// True for what an iteration has made of a model that no optimizer updates: it is recorded after the iterations that
+// change it, and never before one, as the buffers of a model that trains are before a whole iteration.
+bool is_of_other_model(const Alignment& alignment, const TensorId& id);
+
 // The parameter `name` as the iteration of `id` begins with it; null when it was not recorded.
 const LogicalTensor* parameter_at(const Alignment& alignment, const TensorId& id, const std::string& name);
 

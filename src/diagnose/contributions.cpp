@@ -4,8 +4,10 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "align/holders.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
 #include "merge/terms.h"
@@ -284,11 +286,135 @@ std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
   return std::nullopt;
 }
 
-// Gradients are added to what their memory holds. Where nobody zeroed it, that is what the iteration before has left:
-// the terms of its micro-batches, or those that one rank made of them, all times one number (a loss scale, a clipping
-// factor). Where ranks own parts of the sum, each part is fitted by itself.
-std::optional<Diagnosis> left_over(const Suspect& suspect) {
-  if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
+namespace {
+
+std::string describe_times(double times, const std::string& what) {
+  constexpr double kNear = 1e-3;  // of 1: what four digits show as 1
+  return std::abs(times - 1) < kNear ? what : fmt::format("{:.4g} times {}", times, what);
+}
+
+// What a part of the candidate's main gradient is made of: a multiple of what the iteration before has left, and one of
+// the reference's, which is not 1 where gradients were clipped with what was left in them.
+struct Mixture {
+  double left = 0, own = 1;
+};
+
+// Keys of `Addends`.
+constexpr std::int32_t kLeft = 0, kOwn = 1;
+
+// Fits a part to what was left and the reference's, and that as it is unless `is_scaled`.
+Mixture fit_mixture(const Elements& elements, const Values& before, bool is_scaled, const Suspect& suspect) {
+  Values wanted = suspect.candidate_values;
+  Addends addends = {{kLeft, before}};
+  if (is_scaled) {
+    addends[kOwn] = suspect.reference_values;
+  } else {
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] -= suspect.reference_values[i];
+  }
+  const Times times = fit_multiples(elements, addends, wanted);
+  if (times.size() != addends.size()) return {};
+  return {times.at(kLeft), is_scaled ? times.at(kOwn) : 1};
+}
+
+// Returns what the nearest multiples of the reference's parts leave over of the candidate's.
+double residual_of_factors(const std::map<std::int32_t, Elements>& parts, const Suspect& suspect) {
+  Values prediction = suspect.reference_values;
+  for (const auto& [rank, elements] : parts) {
+    const Times times = fit_multiples(elements, {{kOwn, suspect.reference_values}}, suspect.candidate_values);
+    if (times.empty()) continue;
+    for (const std::size_t i : elements) prediction[i] *= times.at(kOwn);
+  }
+  return relative_distance(suspect.candidate_values, prediction);
+}
+
+// Returns the candidate's main gradient of the iteration before; null where there is none to add.
+const LogicalTensor* find_left_over(const Suspect& suspect) {
+  TensorId id = suspect.candidate.id;
+  --id.iteration;
+  const LogicalTensor* before = find_tensor(suspect.evidence.candidate, id);
+  return before != nullptr && is_comparable(*before, suspect.candidate) ? before : nullptr;
+}
+
+std::string describe_gradient_of(const LogicalTensor& before) {
+  return fmt::format("the gradient of iteration {}", before.id.iteration);
+}
+
+constexpr std::string_view kIsThereZeroGrad = "(is there a zero_grad before the backward?)";
+
+// The main gradient of the candidate's iteration before is in it, as it was or clipped, beside the reference's. The two
+// must explain what no factor of the reference's does.
+std::optional<Diagnosis> explain_by_iteration_before(const LogicalTensor& left_over, bool is_scaled,
+                                                     const Suspect& suspect) {
+  const Values before = values_of(left_over);
+  if (!std::isfinite(norm_of(before))) return std::nullopt;
+  const std::string what = describe_gradient_of(left_over);
+  const auto parts = elements_by_rank(suspect);
+  Values prediction = suspect.reference_values;
+  std::map<std::string, std::vector<std::int32_t>> ranks_by_words;
+  for (const auto& [rank, elements] : parts) {
+    const auto [left, own] = fit_mixture(elements, before, is_scaled, suspect);
+    double square = 0, square_left = 0;
+    for (const std::size_t i : elements) {
+      prediction[i] = left * before[i] + own * suspect.reference_values[i];
+      square += prediction[i] * prediction[i];
+      square_left += left * before[i] * left * before[i];
+    }
+    if (square_left <= suspect.bound * suspect.bound * square) continue;
+    if (left < 0 || own < 0) return std::nullopt;
+    const std::string beside = is_scaled ? ", beside " + describe_times(own, "the reference's") : "";
+    ranks_by_words[fmt::format("{} is still in it{}", describe_times(left, what), beside)].push_back(rank);
+  }
+  std::string words;
+  for (const auto& [part, ranks] : ranks_by_words) {
+    const bool is_everywhere = ranks.size() == parts.size();
+    words += fmt::format("{}{}{}", words.empty() ? "" : "; ", part,
+                         is_everywhere ? "" : fmt::format(", in the part of rank {}", fmt::join(ranks, ", ")));
+  }
+  if (words.empty()) return std::nullopt;
+  auto found = suspect.explained_by(Cause::kLeftOver, prediction, fmt::format("{} {}", words, kIsThereZeroGrad));
+  if (!found || found->residual > residual_of_factors(parts, suspect) * kLargestShareLeft) return std::nullopt;
+  found->group = what;
+  return found;
+}
+
+// Explains by a sum to which nothing is fitted, with what was made before the reference's. Few values must meet it as
+// nearly as a single number must.
+std::optional<Diagnosis> explain_by_sum(const Values& sum, const std::string& what, const Suspect& suspect) {
+  auto found = suspect.explained_by(Cause::kLeftOver, sum, what);
+  const bool has_few = sum.size() < kFewestValues;
+  const double most = suspect.error * kLargestShareLeft / static_cast<double>(has_few ? kFewestValues : 1);
+  return found && found->residual <= most ? found : std::nullopt;
+}
+
+// Between two backwards of an iteration the reference zeroes what the first has made (sharpness-aware steps, gradients
+// that are looked at before the step): its sum is that of the last micro-batches. The candidate's begins earlier.
+std::optional<Diagnosis> explain_by_microbatches_before(const Suspect& suspect) {
+  const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration);
+  Addends last = addends;
+  while (last.size() > 1) {
+    last.erase(last.begin());
+    const double scale = fit_scale(last, suspect);
+    if (scale == 0) continue;
+    const std::int32_t zeroed_before = last.begin()->first;
+    Values sum = suspect.reference_values;
+    std::vector<std::int32_t> left;
+    for (auto earlier = addends.find(zeroed_before); earlier != addends.begin();) {
+      --earlier;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += scale * earlier->second[i];
+      left.insert(left.begin(), earlier->first);
+      const std::string what = fmt::format(
+          "the gradient of micro-batch {} is still in it, which the reference leaves out (is there a zero_grad before "
+          "the backward of micro-batch {}?)",
+          fmt::join(left, ", "), zeroed_before);
+      if (auto found = explain_by_sum(sum, what, suspect)) return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// The terms that the iteration before has left, or those that one rank made of them, all times one number (a loss scale,
+// a clipping factor), are in it. Where ranks own parts of the sum, each part is fitted by itself.
+std::optional<Diagnosis> explain_by_terms_before(const Suspect& suspect) {
   const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration - 1);
   const auto is_finite = [](const auto& addend) { return std::isfinite(norm_of(addend.second)); };
   if (addends.empty() || !std::all_of(addends.begin(), addends.end(), is_finite)) return std::nullopt;
@@ -310,6 +436,32 @@ std::optional<Diagnosis> left_over(const Suspect& suspect) {
   auto found = suspect.explained_by(Cause::kLeftOver, prediction, fmt::format("{}: {}", began, words));
   if (found) found->group = began;
   return found;
+}
+
+}  // namespace
+
+// Gradients are added to what their memory holds. Where nobody zeroed it, that is what was made before.
+std::optional<Diagnosis> not_zeroed(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
+  if (auto found = explain_by_microbatches_before(suspect)) return found;
+  const LogicalTensor* before = find_left_over(suspect);
+  if (before == nullptr) return std::nullopt;
+  Values sum = values_of(*before);
+  add_values(sum, suspect.reference_values);
+  const std::string what = describe_gradient_of(*before);
+  auto found = explain_by_sum(sum, fmt::format("{} is still in it {}", what, kIsThereZeroGrad), suspect);
+  if (found) found->group = what;
+  return found;
+}
+
+std::optional<Diagnosis> left_over(const Suspect& suspect) {
+  if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
+  if (const LogicalTensor* before = find_left_over(suspect)) {
+    for (const bool is_scaled : {false, true}) {
+      if (auto found = explain_by_iteration_before(*before, is_scaled, suspect)) return found;
+    }
+  }
+  return explain_by_terms_before(suspect);
 }
 
 namespace {

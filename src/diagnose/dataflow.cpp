@@ -84,7 +84,7 @@ class RootFinder {
     if (root == kNone && wrong_step_ != kNone &&
         observations_[roots_[wrong_step_].observation].id.iteration < id.iteration)
       root = wrong_step_;
-    if (root != kNone) {
+    if (root != kNone && !(observations_[i].left_out && observations_[roots_[root].observation].left_out)) {
       roots_[root].explained.push_back(i);
       return root;
     }
@@ -97,6 +97,7 @@ class RootFinder {
     calls_around_.push_back(calls_around(id));
     roots_of_batch_[{id.iteration, id.microbatch}].push_back(roots_.size() - 1);
     if (observations_[i].of_step) wrong_step_ = std::min(wrong_step_, roots_.size() - 1);
+    if (observations_[i].left_out) left_out_.try_emplace(id.iteration, roots_.size() - 1);
     return roots_.size() - 1;
   }
 
@@ -226,10 +227,12 @@ class RootFinder {
   }
 
   // Returns the root of the last wrong tensor of the micro-batch; if there is none, that of the last one of an earlier
-  // iteration. For a tensor of no micro-batch, the whole iteration counts.
+  // iteration. For a tensor of no micro-batch, the whole iteration counts; for any, an update that was left out.
   std::size_t root_before(const TensorId& id) const {
     const auto in_batch = last_of_batch_.find({id.iteration, id.microbatch});
     if (in_batch != last_of_batch_.end()) return in_batch->second;
+    const auto left_out = left_out_.find(id.iteration);
+    if (left_out != left_out_.end()) return left_out->second;
     // A wrong tensor of another micro-batch of the same iteration does not explain this one.
     return root_before(id.microbatch == kNoMicrobatch ? id.iteration + 1 : id.iteration);
   }
@@ -251,7 +254,7 @@ class RootFinder {
   }
 
   void record(const Observation& observation, std::size_t root) {
-    const auto& [id, agrees, ratio, passed_on, of_step, is_open, shared] = observation;
+    const auto& [id, agrees, ratio, passed_on, of_step, left_out, is_open, shared] = observation;
     if (is_open) return;
     switch (id.kind) {
       case Kind::kInput:
@@ -300,6 +303,7 @@ class RootFinder {
   const bool rewritten_;
   std::vector<Root> roots_;
   std::size_t wrong_step_ = kNone;                                // the first root that is an optimizer's wrong step
+  std::map<std::int32_t, std::size_t> left_out_;                  // by iteration: the first update that is left out
   std::vector<std::map<std::string, std::string>> calls_around_;  // of each root
   std::map<ModuleKey, Calls> calls_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;

@@ -40,6 +40,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {other_norm, When::kLarge},
     {never_updated, When::kLarge},
     {accumulated_again, When::kLarge},
+    {not_zeroed, When::kLarge},
     {gradient_of_means, When::kManyValues},
     {other_cross_entropy, When::kManyValues},
     {bias_alone, When::kManyValues},

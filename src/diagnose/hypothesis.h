@@ -86,6 +86,7 @@ std::optional<Diagnosis> other_parameter(const LogicalTensor& reference, const L
 std::optional<Diagnosis> unreduced(const Suspect& suspect);
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect);
 std::optional<Diagnosis> accumulated_again(const Suspect& suspect);  // fits nothing to the candidate's values
+std::optional<Diagnosis> not_zeroed(const Suspect& suspect);         // fits nothing to the candidate's values
 std::optional<Diagnosis> left_over(const Suspect& suspect);
 std::optional<Diagnosis> reduced_along_other_axis(const Suspect& suspect);
 // The values have a factor, or lack precision: factors.cpp.

@@ -22,11 +22,6 @@ constexpr auto kBatchStatistics =
     std::to_array<std::string_view>({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "BatchNormAct2d", "LazyBatchNorm1d",
                                      "LazyBatchNorm2d", "LazyBatchNorm3d"});
 
-// True for a module's own buffer, false for what is kept of a model that no optimizer updates.
-bool is_of_model(const TensorId& id, const Evidence& evidence) {
-  return find_tensor(evidence.reference, id.with_kind(Kind::kBuffer)) != nullptr;
-}
-
 // True where the copies are terms of the reference's, or one of them is the reference's.
 bool is_known_of_copies(const Finding& finding, const LogicalTensor& tensor, const Evidence& evidence) {
   const std::optional<Diagnosis> diagnosis = diagnose(finding, true, evidence);
@@ -47,7 +42,9 @@ bool is_forgotten(const Finding& finding, const Evidence& evidence) {
   if (finding.reason != Reason::kOmission || finding.ranks.empty()) return false;
   std::set<std::int32_t> keeping;
   for (const auto& [id, tensor] : evidence.candidate.tensors) {
-    if (id.kind != Kind::kBufferAfter || id.iteration != finding.id.iteration || is_of_model(id, evidence)) continue;
+    if (id.kind != Kind::kBufferAfter || id.iteration != finding.id.iteration ||
+        !is_of_other_model(evidence.reference, id))
+      continue;
     for (const Piece& piece : tensor.pieces()) keeping.insert(piece.rank);
   }
   return std::all_of(finding.ranks.begin(), finding.ranks.end(),
@@ -98,7 +95,7 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   if (is_constant_buffer(evidence.candidate, id) && is_constant_buffer(evidence.reference, id)) {
     return beside.explains_others ? std::nullopt : std::optional(Reason::kOwnStatistics);
   }
-  if (finding.verdict == Verdict::kMissing && is_of_model(id, evidence)) return std::nullopt;
+  if (finding.verdict == Verdict::kMissing && !is_of_other_model(evidence.reference, id)) return std::nullopt;
   if (tensor == nullptr) {
     return beside.is_alone && !is_forgotten(finding, evidence) ? std::optional(Reason::kOwnNumbers) : std::nullopt;
   }
@@ -108,7 +105,7 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
     return Reason::kOwnStatistics;
   }
   if (finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap) return Reason::kOwnNumbers;
-  if (beside.is_dealt && !is_initial && is_of_model(id, evidence)) return Reason::kOwnNumbers;
+  if (beside.is_dealt && !is_initial && !is_of_other_model(evidence.reference, id)) return Reason::kOwnNumbers;
   const bool may_be_own = finding.reason == Reason::kReplicasDisagree
                               ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor, evidence)
                               : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id, evidence);

@@ -380,7 +380,7 @@ class Questions {
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
       return fmt::format(
           "{}. In the reference the iteration changes it, of a model that no optimizer updates: a moving average or a "
-          "teacher that the candidate does not update looks so. Where the candidate keeps it otherwise, record it on "
+          "teacher that the candidate forgets looks so. Where the candidate keeps it otherwise, record it on "
           "neither side (`ttrace collect --except '{}.**'`)",
           finding.message, printable(components_of(finding.id.name.get()).front()));
     }

@@ -252,6 +252,25 @@ void mark_passed_on(std::vector<Observation>& observations, const Evidence& evid
   }
 }
 
+bool is_left_out(const Finding& finding, const Evidence& evidence) {
+  const bool lacks = finding.reason == Reason::kMissingInCandidate || finding.reason == Reason::kOmission;
+  return finding.verdict == Verdict::kMissing && lacks && is_of_other_model(evidence.reference, finding.id);
+}
+
+void mark_left_out(Observed& observed, const Report& report, const Evidence& evidence) {
+  for (std::size_t i = 0; i < observed.observations.size(); ++i) {
+    Observation& observation = observed.observations[i];
+    if (observation.agrees) continue;
+    observation.left_out = is_left_out(report.findings[observed.findings[i]], evidence);
+  }
+}
+
+// A clause about an update that the candidate, or some of its ranks, leave out.
+std::string describe_left_out(const Finding& finding) {
+  if (finding.reason != Reason::kOmission || finding.ranks.empty()) return without_identity(finding);
+  return fmt::format("not updated on {}; the reference updates it", describe_ranks(finding.ranks));
+}
+
 // What a module is given: its micro-batch, and the checksums on each rank.
 using Given = std::pair<MicrobatchKey, RecordedBits>;
 
@@ -305,6 +324,10 @@ std::vector<std::optional<Diagnosis>> diagnose_roots(const Report& report, const
     const Finding& finding = report.findings[report.explanation.roots[i].finding];
     if (is_of_step(finding)) {
       diagnoses[i] = Diagnosis{Cause::kOptimizerStep, 0, without_identity(finding)};
+      continue;
+    }
+    if (is_left_out(finding, evidence)) {
+      diagnoses[i] = Diagnosis{Cause::kNeverUpdated, 0, describe_left_out(finding)};
       continue;
     }
     if (is_rounding(finding, evidence)) continue;
@@ -459,6 +482,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   Observed observed = collect_observations(report);
   if (evidence.rewritten) mark_passed_on(observed.observations, evidence);
   if (!evidence.rewritten) mark_shared(observed.observations, evidence);
+  mark_left_out(observed, report, evidence);
   std::map<std::tuple<Kind, Pass, std::string>, std::size_t>
       first;  // kind, pass and name -> index in `report.explanation.roots`
   std::vector<bool> made_here;

@@ -31,6 +31,9 @@ Cycles::Cycles(const Alignment& reference) {
       const Phase phase = phase_of(tensor->id);
       if (phase == beginning && std::exchange(forward_ended, false)) starts.push_back(tensor->order);
       if (ends_forward(phase)) forward_ended = true;
+      if (phase == Phase::kMainGrad || phase == Phase::kDelta || phase == Phase::kAfter) {
+        first_step_.try_emplace(iteration, static_cast<std::int32_t>(starts.size()));
+      }
       last_[{iteration, tensor->id.microbatch, phase}] = static_cast<std::int32_t>(starts.size());
     }
   }
@@ -40,6 +43,11 @@ std::int32_t Cycles::of(const Finding& finding) const {
   const auto found = starts_.find(finding.id.iteration);
   const Phase phase = phase_of(finding.id);
   if (found == starts_.end() || phase == Phase::kParameters) return 0;
+  // When a model that no optimizer updates is changed, nobody records: at the earliest, behind a step.
+  if (finding.verdict == Verdict::kMissing && finding.id.kind == Kind::kBufferAfter && !finding.only_in_candidate) {
+    const auto step = first_step_.find(finding.id.iteration);
+    if (step != first_step_.end()) return step->second;
+  }
   const std::vector<std::uint64_t>& starts = found->second;
   // A loss is recorded at any time behind its forward.
   if (phase == Phase::kLoss || finding.only_in_candidate) {

@@ -18,12 +18,14 @@ class Cycles {
   // Only a reference of one rank has one clock; any other has one cycle an iteration.
   explicit Cycles(const Alignment& reference);
 
-  // Returns the cycle that a finding with the order of the reference's tensor belongs to, from 0 in each iteration.
+  // Returns the cycle that a finding with the order of the reference's tensor belongs to, from 0 in each iteration. What
+  // was not updated beside the parameters is not what later cycles made of their errors: it belongs to the first step's.
   std::int32_t of(const Finding& finding) const;
 
  private:
   std::map<std::int32_t, std::vector<std::uint64_t>>
-      starts_;  // by iteration: the orders at which cycles 1, 2, ... begin
+      starts_;                                       // by iteration: the orders at which cycles 1, 2, ... begin
+  std::map<std::int32_t, std::int32_t> first_step_;  // by iteration: the cycle of its first optimizer's step
   std::map<std::tuple<std::int32_t, std::int32_t, Phase>, std::int32_t> last_;  // by iteration, micro-batch and phase
 };
 

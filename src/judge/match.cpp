@@ -162,8 +162,7 @@ class LoneBuffers {
   // all: what a model carries on it must not lose, nor a moving average of it.
   bool may_be_missing(const Alignment& reference, const Alignment& candidate, const TensorId& id) {
     if (!candidate_has_any_) candidate_has_any_ = has_buffers(candidate);
-    const bool is_of_model = find_tensor(reference, id.with_kind(Kind::kBuffer)) != nullptr;
-    return is_of_model && (!*candidate_has_any_ || is_constant_buffer(reference, id));
+    return !is_of_other_model(reference, id) && (!*candidate_has_any_ || is_constant_buffer(reference, id));
   }
 
   // True for what the iteration changes in the candidate alone, and the reference changes in another iteration: a target
@@ -177,6 +176,19 @@ class LoneBuffers {
       }
     }
     return moving_->contains(id.name);
+  }
+
+  // What the candidate lacks after an iteration that changes it in the reference it does not update there. Where no
+  // iteration of the candidate's changes it, it may not have it at all.
+  std::string describe_missing(const Alignment& candidate, const TensorId& id) {
+    if (!updated_) {
+      updated_.emplace();
+      for (const auto& [other, tensor] : candidate.tensors) {
+        if (other.kind == Kind::kBufferAfter) updated_->insert(other.name);
+      }
+    }
+    return fmt::format("not updated by the candidate{}; the reference updates it",
+                       updated_->contains(id.name) ? "" : " in any iteration, or not there");
   }
 
   // Returns how many tensors it has waived.
@@ -195,7 +207,8 @@ class LoneBuffers {
 
  private:
   std::optional<bool> candidate_has_any_;
-  std::optional<std::set<std::string>> moving_;  // names of those that the reference changes in some iteration
+  std::optional<std::set<std::string>> moving_;   // names of those that the reference changes in some iteration
+  std::optional<std::set<std::string>> updated_;  // and the candidate
   std::map<Side, std::set<std::string>> names_;
 };
 
@@ -500,8 +513,11 @@ std::int64_t find_missing(const Alignment& reference, const Alignment& candidate
       ++recomputed;
       continue;
     }
-    matching.findings.push_back(finding_about_lack(tensor, Side::kCandidate, candidate));
-    matching.findings.back().guessed = may_be_of_other_slice(id, candidate, incomplete);
+    Finding& finding = matching.findings.emplace_back(finding_about_lack(tensor, Side::kCandidate, candidate));
+    finding.guessed = may_be_of_other_slice(id, candidate, incomplete);
+    if (finding.verdict == Verdict::kMissing && is_of_other_model(reference, id)) {
+      finding.message = fmt::format("{}: {}", to_string(id), buffers.describe_missing(candidate, id));
+    }
   }
   matching.waived += recomputed;
   if (recomputed > 0) {

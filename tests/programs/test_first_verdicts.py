@@ -20,7 +20,9 @@ AXES = {
 ITERATIONS = {
     "accumulated": ["--iterations", "1"],
     "computed_rate": ["--iterations", "0-1"],
+    "kept_gradients": ["--iterations", "0", "--then", "2"],
     "rewrapped": ["--iterations", "1"],
+    "targets": ["--iterations", "0", "--then", "2"],
 }
 
 
@@ -542,6 +544,47 @@ def test_weights_that_are_not_put_back_where_they_were_are_named(first_verdict):
     verdict = first_verdict("after_step", "sharpness", mistake="back")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
     assert verdict.first.endswith("param_after"), verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "mistake", "first", "cause"),
+    [
+        (
+            ("kept_gradients", "iterations"),
+            "kept",
+            "0.weight main_grad",
+            "times the gradient of iteration 0 is still in it, beside",
+        ),
+        (
+            ("kept_gradients", "climb"),
+            "kept",
+            "0.weight main_grad",
+            "the gradient of micro-batch 0 is still in it, which the reference leaves out (is there a zero_grad before "
+            "the backward of micro-batch 1?); the same in 3 more tensors",
+        ),
+        (
+            ("targets", "teacher"),
+            "before",
+            "Sequential.0.weight buffer_after",
+            "not updated by the candidate; the reference updates it; the same in 3 more tensors",
+        ),
+        (
+            ("targets", "critics"),
+            "second",
+            "Sequential1.0.weight buffer_after",
+            "not updated by the candidate in any iteration, or not there; the reference updates it",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split(" ")[0],
+)
+def test_what_is_not_zeroed_or_not_updated_is_said_so_in_one_sentence(first_verdict, program, mistake, first, cause):
+    verdict = first_verdict(*program, measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    verdict = first_verdict(*program, mistake=mistake, measured=True)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == first, verdict
+    assert cause in verdict.report["first_wrong"]["sentence"], verdict
+    assert "also wrong" not in verdict.text, verdict
 
 
 def test_an_average_that_one_rank_forgets_to_update_is_named(first_verdict):

@@ -106,7 +106,7 @@ export type StatisticName =
 export type Cause =
   | "missing" // is not there
   | "not-finite" // holds NaN or Inf (which element first, and whether what it was computed from does)
-  | "never-updated" // is as it was: the optimizer left it so
+  | "never-updated" // is as it was: the optimizer left it so, or the program a model that no optimizer updates
   | "zero" // is zero
   | "unreduced" // lies on its ranks as terms of a sum that was never made, or values that were never averaged
   // is the reference's times one number (which may be the size of an axis, of two, the number of micro-batches, or one
@@ -131,7 +131,9 @@ export type Cause =
   | "region" // is wrong in one part of a dimension, in some ranks' parts or in some ranks' copies, and right elsewhere
   // is a main gradient that was summed over ranks after each micro-batch, with all that was accumulated before
   | "accumulated-again"
-  | "left-over" // is a main gradient that was added onto what an earlier iteration had left in its memory
+  // is a main gradient that was added onto what an earlier iteration, or a micro-batch that the reference leaves out,
+  // had left in its memory
+  | "left-over"
   // is an initial parameter, like most of them drawn from another seed: `--inject-params` or `--consistent-init`
   | "other-initialisation"
   | "optimizer-step" // is what a wrong step of the optimizer made, or a wrong copy of that; the message says how

@@ -103,6 +103,27 @@ TEST_CASE("what is wrong inside the second call of a block explains that call, f
   CHECK(story.roots() == std::vector<std::string>{"block.fc#1 output, iteration 0, micro-batch 0"});
 }
 
+TEST_CASE("updates that are left out are roots each, and explain what comes behind them in their iteration") {
+  Story story;
+  story.saw(Kind::kScalar, "loss");
+  for (const char* name : {"target.weight", "target.bias"}) {
+    story.saw(Kind::kBufferAfter, name, kWrong, kNoMicrobatch);
+    story.observations.back().left_out = true;
+  }
+  story.saw(Kind::kScalar, "loss", kWrong, 1).saw(Kind::kMainGrad, "fc.weight", kWrong, kNoMicrobatch);
+  CHECK(story.roots() ==
+        std::vector<std::string>{"target.weight buffer_after, iteration 0", "target.bias buffer_after, iteration 0"});
+}
+
+TEST_CASE("an update that is left out behind a wrong step follows from that") {
+  Story story;
+  story.saw(Kind::kMainGrad, "fc.weight", true, kNoMicrobatch)
+      .saw(Kind::kParamDelta, "fc.weight", kWrong, kNoMicrobatch);
+  story.saw(Kind::kBufferAfter, "target.weight", kWrong, kNoMicrobatch);
+  story.observations.back().left_out = true;
+  CHECK(story.roots() == std::vector<std::string>{"fc.weight param_delta, iteration 0"});
+}
+
 TEST_CASE("a wrong weight explains every call of its module") {
   Story story;
   story.saw(Kind::kParam, "block.fc.weight", kWrong, kNoMicrobatch);

@@ -142,6 +142,85 @@ TEST_CASE("gradients that were added onto what the iteration before had left") {
   CHECK(first_root(reference, "", noisy).diagnosis != Cause::kLeftOver);
 }
 
+TEST_CASE("the gradient of the iteration before that nobody has zeroed, as it was or clipped") {
+  // Of a light iteration, which has no terms.
+  const Elements before = random_elements(64, 60), right = random_elements(64, 61),
+                 noise = random_elements(64, 62, 0.2);
+  const auto root_of = [&](double left, double own, double noisy, std::int64_t size) {
+    std::vector<RankTensor> reference, candidate;
+    const auto cut = [&](const Elements& values) { return Elements(values.begin(), values.begin() + size); };
+    Elements wrong = cut(right);
+    for (std::size_t i = 0; i < wrong.size(); ++i) wrong[i] = own * right[i] + left * before[i] + noisy * noise[i];
+    for (std::vector<RankTensor>* side : {&reference, &candidate}) {
+      side->push_back({Kind::kMainGrad, "w", kNoMicrobatch, {size}, {cut(before)}, 0});
+      side->push_back({Kind::kMainGrad, "w", kNoMicrobatch, {size}, {side == &reference ? cut(right) : wrong}, 1});
+    }
+    return first_root(reference, "", candidate);
+  };
+  for (const std::int64_t size : {64, 8}) {
+    const RootCause whole = root_of(1, 1, 0, size);
+    CHECK(whole.diagnosis == Cause::kLeftOver);
+    CHECK_MESSAGE(says(whole, "the gradient of iteration 0 is still in it (is there a zero_grad before the backward?)"),
+                  whole.sentence);
+  }
+  const RootCause left = root_of(0.5, 1, 0, 64), clipped = root_of(0.25, 0.75, 0, 64);
+  CHECK_MESSAGE(says(left, "0.5 times the gradient of iteration 0 is still in it (is there"), left.sentence);
+  CHECK_MESSAGE(
+      says(clipped, "0.25 times the gradient of iteration 0 is still in it, beside 0.75 times the reference's"),
+      clipped.sentence);
+  CHECK(root_of(0.25, 0.75, 1, 64).diagnosis != Cause::kLeftOver);
+  CHECK(root_of(0, 0.75, 0.2, 64).diagnosis != Cause::kLeftOver);
+  CHECK(root_of(-0.5, 1, 0, 64).diagnosis != Cause::kLeftOver);
+  CHECK(root_of(0.5, 1, 0, 8).diagnosis != Cause::kLeftOver);  // fitted to few values
+}
+
+TEST_CASE("the gradient of a backward before that the reference zeroes within the iteration") {
+  for (const std::int64_t size : {64, 8}) {
+    std::vector<Elements> terms;
+    std::vector<RankTensor> reference;
+    for (std::int32_t microbatch = 0; microbatch < 3; ++microbatch) {
+      terms.push_back(random_elements(size, 70 + static_cast<std::uint32_t>(microbatch)));
+      reference.push_back({Kind::kParamGrad, "w", microbatch, {size}, {terms.back()}});
+    }
+    Elements sum = terms[2];
+    std::vector<RankTensor> candidate = reference, noisy = reference;
+    reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {size}, {sum}});
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += terms[1][i];
+    candidate.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {size}, {sum}});
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += 0.5 * terms[0][i];
+    noisy.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {size}, {sum}});
+    const RootCause root = first_root(reference, "", candidate);
+    CHECK(root.diagnosis == Cause::kLeftOver);
+    CHECK_MESSAGE(says(root,
+                       "the gradient of micro-batch 1 is still in it, which the reference leaves out (is there a "
+                       "zero_grad before the backward of micro-batch 2?)"),
+                  root.sentence);
+    CHECK(first_root(reference, "", noisy).diagnosis != Cause::kLeftOver);
+  }
+}
+
+TEST_CASE("what the candidate does not update of a model that no optimizer updates is said so, in one sentence") {
+  const Elements value = random_elements(16, 80), other = random_elements(16, 81);
+  std::vector<RankTensor> reference, later, never = {{Kind::kOutput, "fc", 0, {16}, {other}, 1}};
+  for (std::int32_t iteration = 0; iteration < 2; ++iteration) {
+    for (const char* name : {"teacher.weight", "teacher.bias"}) {
+      reference.push_back({Kind::kBufferAfter, name, kNoMicrobatch, {16}, {value}, iteration});
+      if (iteration == 1) later.push_back(reference.back());
+    }
+  }
+  reference.push_back({Kind::kOutput, "fc", 0, {16}, {value}, 1});
+  later.push_back(never[0]);
+  const std::vector<RootCause> roots = all_roots(reference, "", later);
+  REQUIRE(roots.size() == 1);
+  CHECK(roots[0].diagnosis == Cause::kNeverUpdated);
+  CHECK(roots[0].sentence ==
+        "teacher.weight, buffer_after: not updated by the candidate; the reference updates it; the same in 1 more "
+        "tensor: teacher.bias; 1 later difference follows from it.");
+  const RootCause root = first_root(reference, "", never);
+  CHECK_MESSAGE(says(root, "not updated by the candidate in any iteration, or not there; the reference updates it"),
+                root.sentence);
+}
+
 TEST_CASE("a linear whose weight or input counts as zero has its bias left") {
   const Elements bias = random_elements(8, 1), right = random_elements(64, 2);
   Elements alone, noisy = random_elements(64, 3);
