@@ -100,13 +100,16 @@ class Questions {
 
   void mark_microbatches() {
     cut_ = batches_cut_otherwise(evidence_);
-    if (cut_.empty() && is_training_right(report_.findings, report_.passed)) {
+    const auto are_run_by_none = [](const Finding& finding) {
+      return finding.id.name.empty() && finding.reason == Reason::kOmission;
+    };
+    const bool is_chosen = std::ranges::any_of(report_.findings, are_run_by_none);  // by each rank, how many it runs
+    if (cut_.empty() && is_chosen && is_training_right(report_.findings, report_.passed)) {
       cut_ = other_numbers_of_microbatches(evidence_);
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      const bool is_of_some =
-          finding.id.microbatch != kNoMicrobatch || (finding.id.name.empty() && finding.reason == Reason::kOmission);
+      const bool is_of_some = finding.id.microbatch != kNoMicrobatch || are_run_by_none(finding);
       const bool is_of_cut = is_of_some && cut_.contains(finding.id.iteration);
       if (is_of_cut && !reasons_[i] && is_wrong(finding)) reasons_[i] = Reason::kOtherMicrobatches;
     }
