@@ -30,6 +30,10 @@ def test_a_diagnosis_is_true_when_it_says_what_was_done():
     assert damages.is_true(on_one_rank, "rank-factor", "the reference's times a number: 0.5 on rank 1")
     assert not damages.is_true(on_one_rank, "rank-factor", "the reference's times a number: 0.5 on rank 0")
     assert not damages.is_true(on_one_rank, "uniform-factor", "every element is 0.5 times the reference's")
+    epsilon = {**SCALED, "mechanism": "epsilon", "change": None, "size": 0.0983}
+    otherwise = "its module is configured otherwise: "
+    assert damages.is_true(epsilon, "configured-otherwise", otherwise + "eps 0.0983, reference 1e-05")
+    assert not damages.is_true(epsilon, "configured-otherwise", otherwise + "p 0.1, reference 0.2")
     # Noise looks like nothing known: any diagnosis but that of its place would be wrong.
     noisy = {**SCALED, "change": "noisy", "rank": 1}
     assert damages.is_true(noisy, "region", "wrong in the part of rank 1 only (1 of 2 parts), right elsewhere")

@@ -215,6 +215,8 @@ def is_true(damage: dict, cause: str, sentence: str) -> bool:
         # What a data parallel rank makes of a micro-batch of its own is the whole tensor, and no part of one.
         is_whole = damage["sizes"].get("dp", 1) > 1 and damage["first"][1] in ("output", "grad_input", "param_grad")
         return damage["rank"] is None or of_rank or is_whole
+    if cause == "configured-otherwise":
+        return damage["mechanism"] == "epsilon" and f"eps {damage['size']}, reference 1e-05" in sentence
     return cause in _true_words(damage)
 
 
