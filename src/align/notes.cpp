@@ -149,6 +149,23 @@ void note_padding(const Microbatches& microbatches, const RankTable& table, std:
       describe_axes(microbatches, table), of, of == 1 ? "" : "es", first));
 }
 
+// Notes models of which no call was seen: where the other side saw none, either, nothing is missing there.
+void note_unseen_models(const RankTable& table, std::vector<std::string>& notes) {
+  std::set<std::string> reasons;
+  for (const PresentRank& rank : table.ranks) {
+    for (const NotSeen& statement : rank.trace->not_seen) {
+      const bool is_of_model = std::ranges::find(statement.modules, kRootModule) != statement.modules.end();
+      if (is_of_model && !statement.by_design && statement.kinds.contains(Kind::kOutput)) {
+        reasons.insert(printable(statement.reason));
+      }
+    }
+  }
+  if (reasons.empty()) return;
+  notes.push_back(fmt::format(
+      "what the model takes, returns and gets back was not recorded, and is not compared ({}); its parameters are",
+      comma_list(std::vector<std::string>(reasons.begin(), reasons.end()))));
+}
+
 std::string list_of_names(const std::set<TensorId>& ids) {
   std::set<std::string> names;
   for (const TensorId& id : ids) names.insert(printable(id.name));
@@ -226,6 +243,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
                                              const ResolvedAnnotations& annotations, const Alignment& alignment) {
   std::vector<std::string> notes;
   note_unused_patterns(annotations.said, grouping, notes);
+  note_unseen_models(ranks, notes);
   note_order(grouping.microbatches, ranks, notes);
   note_lone_losses(grouping.microbatches, ranks, notes);
   note_padding(grouping.microbatches, ranks, notes);

@@ -85,17 +85,25 @@ bool is_child_called(const Wrapper& wrapper, const ChunkNames& reference, const 
   return outer.empty() || (inner == trusted && (rather || outer != trusted));
 }
 
+// Returns the module as a wrapper of its only child, of that one's only child, and so on.
+std::vector<Wrapper> wrappers_around(const std::string& module, const ChunkNames& candidate) {
+  std::vector<Wrapper> around;
+  std::string attribute;
+  auto holder = candidate.children.find(module);
+  while (holder != candidate.children.end() && holder->second.size() == 1) {
+    attribute += (attribute.empty() ? "" : ".") + *holder->second.begin();
+    around.push_back({module, attribute});
+    holder = candidate.children.find(around.back().child());
+  }
+  return around;
+}
+
 // Returns what the module, and each that it alone holds, is a wrapper of; nothing where that is not proved of any.
 std::optional<Wrapper> find_wrapper(const std::string& module, const ChunkNames& reference,
                                     const ChunkNames& candidate) {
-  Wrapper wrapper{module, ""};
-  auto holder = candidate.children.find(module);
-  while (holder != candidate.children.end() && holder->second.size() == 1) {
-    const std::string& child = *holder->second.begin();
-    wrapper.attribute += wrapper.attribute.empty() ? child : "." + child;
-    holder = candidate.children.find(wrapper.child());
+  for (Wrapper& wrapper : wrappers_around(module, candidate)) {
     if (is_in(reference, wrapper.child())) return std::nullopt;
-    if (holder == candidate.children.end() || !is_proved(wrapper, reference, candidate)) continue;
+    if (!candidate.children.contains(wrapper.child()) || !is_proved(wrapper, reference, candidate)) continue;
     wrapper.is_child_called = is_child_called(wrapper, reference, candidate, false);
     return wrapper;
   }
@@ -108,12 +116,7 @@ std::optional<Wrapper> find_wrapper(const std::string& module, const ChunkNames&
 std::optional<Wrapper> find_lone_wrapper(const std::string& module, const ChunkNames& reference,
                                          const ChunkNames& candidate) {
   if (module.empty() || owner_of(module) != kRootModule || is_in(reference, module)) return std::nullopt;
-  Wrapper wrapper{module, ""};
-  auto holder = candidate.children.find(module);
-  while (holder != candidate.children.end() && holder->second.size() == 1) {
-    const std::string& child = *holder->second.begin();
-    wrapper.attribute += wrapper.attribute.empty() ? child : "." + child;
-    holder = candidate.children.find(wrapper.child());
+  for (Wrapper& wrapper : wrappers_around(module, candidate)) {
     const auto own = candidate.classes.find(wrapper.child());
     if (own == candidate.classes.end()) return std::nullopt;
     wrapper.reference = last_component(own->second);

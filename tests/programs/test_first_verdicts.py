@@ -435,6 +435,12 @@ def test_experts_that_all_begin_alike_ask_for_the_line_that_says_whose_they_are(
     assert "`parallelism: {experts: {axis: tp, layers: moe.experts}}`" in verdict.text, verdict
 
 
+def test_a_model_of_which_no_call_is_seen_is_named(first_verdict):
+    verdict = first_verdict("adjoint")
+    (note,) = (each for each in verdict.report["notes"] if "was not recorded, and is not compared" in each)
+    assert "the model takes, returns and gets back" in note and "the backward of a torch.autograd.Function" in note
+
+
 def test_gradients_that_each_rank_clips_by_its_own_norm_have_one_cause(first_verdict):
     verdict = first_verdict("clipped", mistake="own-norm")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
