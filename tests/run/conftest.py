@@ -1,10 +1,12 @@
-"""A checkout to work in: what the repository holds, with a .ttrace of its own."""
+"""A checkout to work in: what the repository holds, with a .ttrace of its own, and a Python that starts quickly."""
 
 import os
 import pathlib
 import subprocess
 
 import pytest
+
+from sweeps import warm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"]).resolve()
@@ -31,12 +33,17 @@ class Checkout:
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
     directory = tmp_path_factory.mktemp("checkout")
-    for name in ("annotations", "tools", ".venv"):
+    for name in ("annotations", "tools"):
         (directory / name).symlink_to(ROOT / name)
     (directory / "build").symlink_to(BUILD)
+    programs = directory / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    python = ROOT / ".venv" / "bin" / "python"
+    warm.stand_ins(programs, python)
     checkout = Checkout(directory)
     git = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
     checkout(*git, "init", "-q")
     checkout(*git, "add", "tools", "annotations")
     checkout(*git, "commit", "-q", "-m", "all of it")
-    return checkout
+    with warm.server(python):
+        yield checkout
