@@ -34,20 +34,20 @@ Fields::Fields(const std::string& file, const YamlNode& node, int line, std::str
   fail_at(file_, key.line(), fmt::format("{} has '{}' twice; expected it once", what_, key.word()));
 }
 
-Fields::Places::const_iterator Fields::find(std::string_view key) const {
-  return std::lower_bound(left_.begin(), left_.end(), key, [&](const YamlNode::Place& place, std::string_view wanted) {
-    return node_.entry_at(place).key.word() < wanted;
-  });
+Fields::Places::const_iterator Fields::find(std::string_view key) {
+  if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) asked_.emplace_back(key);
+  const auto key_of = [&](const YamlNode::Place& place) { return node_.entry_at(place).key.word(); };
+  const auto found =
+      std::lower_bound(left_.begin(), left_.end(), key,
+                       [&](const YamlNode::Place& place, std::string_view wanted) { return key_of(place) < wanted; });
+  return found != left_.end() && key_of(*found) == key ? found : left_.end();
 }
 
-bool Fields::has(std::string_view key) const {
-  const auto found = find(key);
-  return found != left_.end() && node_.entry_at(*found).key.word() == key;
-}
+bool Fields::has(std::string_view key) { return find(key) != left_.end(); }
 
 std::optional<YamlNode> Fields::take_if(std::string_view key) {
-  if (!has(key)) return std::nullopt;
   const auto found = find(key);
+  if (found == left_.end()) return std::nullopt;
   const YamlNode::Entry entry = node_.entry_at(*found);
   last_line_ = entry.key.line();
   left_.erase(found);
@@ -112,7 +112,9 @@ void Fields::done() const {
   const auto first =
       std::min_element(left_.begin(), left_.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   const YamlNode key = node_.entry_at(*first).key;
-  fail_at(file_, key.line(), fmt::format("{} has an unknown key '{}'; expected none", what_, key.word()));
+  fail_at(file_, key.line(),
+          fmt::format("{} has an unknown key '{}'; expected {}", what_, key.word(),
+                      asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", "))));
 }
 
 void read_mapping(std::string text, const std::string& where, const std::string& expected,

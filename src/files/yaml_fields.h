@@ -14,14 +14,14 @@
 
 namespace ttrace {
 
-// The entries of one mapping. Each is taken once; what is left at `done` is unknown. All of this throws
-// InputError with the line.
+// The entries of one mapping. Each is taken once; what is left at `done` is unknown, and the keys that were asked for are
+// what was expected. All of this throws InputError with the line.
 class Fields {
  public:
   // `what` names the mapping in messages: `an override`.
   Fields(const std::string& file, const YamlNode& node, int line, std::string what);
 
-  bool has(std::string_view key) const;
+  bool has(std::string_view key);
   std::optional<YamlNode> take_if(std::string_view key);
   YamlNode take(std::string_view key);
   std::string take_word(std::string_view key);
@@ -41,15 +41,16 @@ class Fields {
 
  private:
   using Places = std::vector<YamlNode::Place>;
-  // Returns where the entry of the key is, or would be.
-  Places::const_iterator find(std::string_view key) const;
+  // Returns where the entry of the key is, or the end.
+  Places::const_iterator find(std::string_view key);
 
   std::string file_;
   YamlNode node_;
   int line_;
   int last_line_ = 0;
   std::string what_;
-  Places left_;  // the entries that were not taken, by key
+  Places left_;                     // the entries that were not taken, by key
+  std::vector<std::string> asked_;  // the keys, in order
 };
 
 // Reads the text of a file that is one mapping. A YamlError becomes an InputError with file and line. `expected` is the

@@ -547,7 +547,7 @@ def test_a_file_that_the_command_names_is_code_even_where_git_does_not_know_it(p
 
 REFUSED = {
     "reference: [": "1: ",
-    RUN + "referense: x\n": "8: the file has an unknown key 'referense'; expected none",
+    RUN + "referense: x\n": "8: the file has an unknown key 'referense'; expected reference, candidates, ",
     RUN + "margin: 3\nmargin: 4\n": "9: the file has 'margin' twice; expected it once",
     RUN + "iterations: 5-\n": " iterations: '5-'; expected numbers and ranges",
     RUN + "seeds: 2\n": "8: 'seeds'; expected a number from 3 to 1000",
@@ -558,7 +558,7 @@ REFUSED = {
     RUN.replace("--ranks {tp}", "--ranks {pp}"): "4: '{pp}' is none of [tp]; expected one,",
     RUN.replace(
         "    matrix:", "    where: tp < 4\n    matrix:"
-    ): "5: a candidate has an unknown key 'where'; expected none",
+    ): "5: a candidate has an unknown key 'where'; expected command, axes, inputs, ",
     RUN.replace("name: tp{tp}", "name: tp"): "4: two candidates are called 'tp'; expected a name",
     RUN.replace("name: tp{tp}", "name: ../tp{tp}"): "4: the name '../tp1'; expected letters,",
     RUN.replace("--ranks {tp}", "--ranks {tp"): "4: ",

@@ -25,7 +25,9 @@ REFUSED = {
     "an additional key": (
         "margin: 3",
         "margin: 3\nslack: 2",
-        "t.yaml:12: the file has an unknown key 'slack'; expected none",
+        "t.yaml:12: the file has an unknown key 'slack'; expected ttrace_tolerance, reference, digest, anchor, "
+        "perturbed, rerun, estimator, compute_dtype, epsilon, margin, notes, overrides, tensors, coherence, updates, "
+        "options, seal, seal_by_key",
     ),
     "a misspelt key of a tensor": (
         "allowed: 0.03}",

@@ -63,7 +63,9 @@ TEST_CASE("a mistake in a matrix is refused with the line that has it") {
     return "";
   };
   const std::pair<std::string, std::string> cases[] = {
-      {"- {name: a, command: b, where: tp > 1}", "t.yaml:3: a candidate has an unknown key 'where'; expected none"},
+      {"- {name: a, command: b, where: tp > 1}",
+       "t.yaml:3: a candidate has an unknown key 'where'; expected command, axes, inputs, timeout, name, matrix, "
+       "annotations, tolerance, parameters"},
       {"- {name: a, command: b, matrix: {ranks: [1]}}",
        "t.yaml:3: 'ranks' is the number of ranks in axes; expected another name"},
       {"- {name: a, command: b, matrix: {t p: [1]}}",
