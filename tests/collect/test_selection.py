@@ -75,6 +75,25 @@ def test_a_pattern_stands_for_all_that_is_inside_a_module(chosen):
     assert all(found[name] == ACTIVATIONS for name in inside) and all(found[name] == PARAMETER for name in parameters)
 
 
+TWO_MODELS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+first, second = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+second(first(torch.ones(2, 4))).sum().backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("pattern", "held"), [("model1.*", {"0", "1"}), ("model1.1", {"1"}), ("1", {"1"})])
+def test_a_pattern_may_have_the_name_that_a_report_has(collect, script, pattern, held):
+    collected = collect("--only", pattern, command=script(TWO_MODELS))
+    calls = {(chunk, name) for _, _, chunk, _, kind, name in collected.rank().all if kind == "output"}
+    assert calls - {(1, "(model)")} == {(1, name) for name in held}
+    assert not any("fits no module" in line for line in collected.messages)
+
+
 def test_what_is_excepted_is_left_out_of_what_is_asked_for(chosen):
     found = kinds_by_name(chosen("--only", "blocks.*", "--except", "up", "--except", "down.bias"))
     assert "blocks.0.down.weight" in found and "blocks.1" in found and "(model)" not in found

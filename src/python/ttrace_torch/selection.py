@@ -1,7 +1,8 @@
 """Which tensors are recorded, where `ttrace collect` was told to leave some out (`--only`, `--except`, `--kinds`,
 `--depth`), what the trace says of the others, and which are recorded as sketches (`--sketch`, `--whole`).
 
-A pattern chooses modules and parameters by name, with all that is inside a module. Depth chooses among the calls of
+A pattern chooses modules and parameters by name, with all that is inside a module; of models but the first the name may
+begin with `model1.`, as in a report. Depth chooses among the calls of
 modules: parameters, their gradients and what the optimizer makes of them are recorded at any. Scalars have no place in
 the model; kinds alone choose among them. What an optimizer holds goes with `param_delta`, whose check needs it.
 
@@ -28,14 +29,14 @@ class Selection:
         self._whole = [pattern.split(".") for pattern in choice.whole]
         self._unused = {*choice.only, *choice.excluded, *choice.whole}
         self._takes = functools.cache(self._decide)
-        self._is_whole = functools.cache(lambda path: self._fits_any(self._whole, path.split(".")))
+        self._is_whole = functools.cache(lambda chunk, path: self._fits_any(self._whole, _parts(chunk, path)))
 
     def leaves_out(self, tensor_id: TensorId) -> bool:
         """Whether the tensor is not to be recorded. Then the trace will say so."""
         kind = Kind.PARAM_DELTA if tensor_id.kind in _OPTIMIZER_STATE else tensor_id.kind
         is_of_call = kind in ACTIVATIONS
         path = _without_member_and_call(tensor_id.name) if is_of_call else tensor_id.name
-        if self._takes(kind, path):
+        if self._takes(kind, tensor_id.chunk, path):
             return False
         if kind == tensor_id.kind:  # nobody misses what an optimizer held
             self._not_seen.leave_out(self._choice.reason, tensor_id, path if is_of_call else None)
@@ -43,21 +44,22 @@ class Selection:
 
     def is_sketched(self, tensor_id: TensorId) -> bool:
         """Whether a sketch will do, where libttrace finds the tensor large enough for one."""
-        return self._choice.sketch and not self._is_whole(_without_member_and_call(tensor_id.name))
+        return self._choice.sketch and not self._is_whole(tensor_id.chunk, _without_member_and_call(tensor_id.name))
 
     def unused(self) -> list[str]:
         """Patterns that no name has fitted."""
         return sorted(self._unused)
 
-    def _decide(self, kind: Kind, path: str) -> bool:
+    def _decide(self, kind: Kind, chunk: int, path: str) -> bool:
         choice = self._choice
         if choice.kinds and kind.text not in choice.kinds:
             return False
         if kind == Kind.SCALAR:
             return True
-        parts = path.split(".")
-        if choice.depth is not None and kind in ACTIVATIONS and (path != ROOT and len(parts) > choice.depth):
+        depth = 0 if path == ROOT else path.count(".") + 1
+        if choice.depth is not None and kind in ACTIVATIONS and depth > choice.depth:
             return False
+        parts = _parts(chunk, path)
         excluded = self._fits_any(self._excluded, parts)
         return (not self._only or self._fits_any(self._only, parts)) and not excluded
 
@@ -69,6 +71,11 @@ class Selection:
                 self._unused.discard(".".join(pattern))
                 found = True
         return found
+
+
+def _parts(chunk: int, path: str) -> list[str]:
+    """Of the name as reports have it."""
+    return [*([f"model{chunk}"] if chunk else []), *path.split(".")]
 
 
 def _without_member_and_call(name: str) -> str:
