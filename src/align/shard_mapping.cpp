@@ -41,6 +41,7 @@
 #include "align/by_shape.h"
 #include "align/notes.h"
 #include "align/rows.h"
+#include "align/sequence_alias.h"
 #include "base/parallel_for.h"
 #include "identify/check_annotations.h"
 #include "identify/identify.h"
