@@ -306,6 +306,9 @@ class Optimizers:
         wide = torch.promote_types(master.dtype, torch.float32)
         with torch.no_grad():
             delta = master.detach().to(wide) - before.to(wide)
+        # What is frozen and stays is no update: optimizers of other ranks, or of another program, need not have it.
+        if not trained.share.held.requires_grad and not delta.any():
+            return
         record_part(self._collector, trained, Kind.PARAM_DELTA, delta, trained.share.owned)
 
     def _before_clipping(self, given: torch.Tensor | Iterable[torch.Tensor]) -> None:
