@@ -121,13 +121,21 @@ void require_effective_runs(std::span<const RunDifferences> perturbed, bool by_a
         fmt::format("{} perturbed runs; expected {} or more, since the largest of fewer responses is a matter of luck",
                     perturbed.size(), kLeastPerturbedRuns));
   }
+  if (std::none_of(perturbed.begin(), perturbed.end(), differs)) {
+    throw InputError(
+        fmt::format("{}, and all others: every floating-point tensor equals the reference's: the perturbation had no "
+                    "effect; expected runs collected with --perturb",
+                    perturbed[0].what));
+  }
+}
+
+// A number or two that are all that a perturbation reaches, such as the loss that is all a model returns, may round to
+// the reference's.
+void note_runs_without_effect(std::span<const RunDifferences> perturbed, ToleranceFile& file) {
   for (const RunDifferences& run : perturbed) {
-    if (!differs(run)) {
-      throw InputError(
-          fmt::format("{}: every floating-point tensor equals the reference's: the perturbation had no "
-                      "effect; expected a run collected with --perturb",
-                      run.what));
-    }
+    if (differs(run)) continue;
+    file.notes.push_back(fmt::format(
+        "{}: every floating-point tensor equals the reference's: its perturbation was rounded away", run.what));
   }
 }
 
@@ -272,6 +280,7 @@ ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const Ru
   file.compute_dtype = name_of(options.compute_dtype);
   file.epsilon = epsilon_of(options.compute_dtype);
   file.notes = note_unreached(perturbed, options);
+  if (!options.by_anchor) note_runs_without_effect(perturbed, file);
 
   const std::map<ToleranceKey, Responses> responses = responses_of(perturbed);
   std::map<ToleranceKey, std::vector<double>> pooled;

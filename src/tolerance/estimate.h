@@ -48,8 +48,8 @@ OwnRoundings measure_own_norms(std::span<const TensorPair> pairs, std::span<cons
 
 // Estimates the tolerance of every floating-point tensor; integers and bool are compared exactly. `rerun` may be null.
 // Fills `tensors`, `coherence`, `notes`, `margin`, `epsilon`, `estimator` and `compute_dtype` of the result. Throws
-// InputError for fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, for a run that
-// equals the reference in every floating-point element (its perturbation had no effect), for one that is no run of the
+// InputError for fewer than kLeastPerturbedRuns perturbed runs, for runs that lack some of the tensors, where all runs
+// equal the reference in every floating-point element (their perturbations had no effect), for one that is no run of the
 // same program (NaN, other initial parameters, responses of another size), and where most of what was measured is
 // noise. `own_sums` is of measure_own_sums.
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,

@@ -183,12 +183,12 @@ REFUSED = {
         None,
         "x: computes in 'bfloat16'; expected 'float32', as the reference reference",
     ),
-    "a perturbation without effect": (
-        lambda make: make("x", model(), 4),
-        ["p1", "p2", "x"],
+    "perturbations without effect": (
+        lambda make: [make(name, model(), seed) for seed, name in enumerate("xyz", 4)],
+        ["x", "y", "z"],
         None,
-        "x: every floating-point tensor equals the reference's: the perturbation had no effect; expected a run "
-        "collected with --perturb",
+        "x, and all others: every floating-point tensor equals the reference's: the perturbation had no effect; "
+        "expected runs collected with --perturb",
     ),
     "an incomplete run": (
         lambda make: make("x", perturbed(4), 4, complete=False),

@@ -697,13 +697,18 @@ TEST_CASE("fewer than three perturbed runs are refused") {
         "0 perturbed runs; expected 3 or more, since the largest of fewer responses is a matter of luck");
 }
 
-TEST_CASE("a perturbation without effect is refused, even if integers differ") {
+TEST_CASE("perturbations without effect are refused, even if integers differ; one of several is noted") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0),
                                model.tensor(Kind::kScalar, "tokens", 0, Dtype::kInt64)};
-  CHECK(refusal_of(runs_of(tensors, {{0.5, 0}, {0, 1}, {0.5, 0}})) ==
-        "perturbed run 'p1': every floating-point tensor equals the reference's: the perturbation had no effect; "
-        "expected a run collected with --perturb");
+  CHECK(refusal_of(runs_of(tensors, {{0, 0}, {0, 1}, {0, 0}})) ==
+        "perturbed run 'p0', and all others: every floating-point tensor equals the reference's: the perturbation had "
+        "no effect; expected runs collected with --perturb");
+  const auto runs = runs_of(tensors, {{0.125, 0}, {0, 1}, {0.0625, 0}});
+  const ToleranceFile file = estimate(runs, nullptr, {});
+  CHECK(file.tensors.at({Kind::kOutput, "mlp"}).estimate == 0.125);
+  CHECK(file.notes.back() ==
+        "perturbed run 'p1': every floating-point tensor equals the reference's: its perturbation was rounded away");
 }
 
 TEST_CASE("a tensor that one perturbed run lacks is refused") {
