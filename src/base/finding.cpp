@@ -20,6 +20,10 @@ static_assert(has_every_enumerator<kVerdictWords>());
 
 constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kNone, "none", "pass: nothing is wrong"},
+    {Reason::kStepCountDiffers, "step-count-differs",
+     "fail: the optimizer steps another number of times in the iteration, which is another one for that: it goes on "
+     "for "
+     "more or fewer micro-batches"},
     {Reason::kOptionsDiffer, "options-differ",
      "fail: the optimizer's options, or the optimizer, are not the reference's"},
     {Reason::kStepDiffers, "step-differs",
@@ -163,8 +167,8 @@ bool is_in_question(const Finding& finding) {
 }
 
 bool is_of_step(const Finding& finding) {
-  return finding.reason == Reason::kOptionsDiffer || finding.reason == Reason::kStepDiffers ||
-         finding.reason == Reason::kCopyDiffers;
+  return finding.reason == Reason::kStepCountDiffers || finding.reason == Reason::kOptionsDiffer ||
+         finding.reason == Reason::kStepDiffers || finding.reason == Reason::kCopyDiffers;
 }
 
 std::optional<double> ratio_of(const Finding& finding) {
@@ -180,10 +184,10 @@ bool executes_before(const Finding& a, const Finding& b) {
   if (is_about_ranks(a) || is_about_ranks(b)) {
     return std::tuple(!is_about_ranks(a), a.reason, a.ranks) < std::tuple(!is_about_ranks(b), b.reason, b.ranks);
   }
-  using Key = std::tuple<std::int32_t, std::int32_t, Phase, bool, std::uint64_t, const TensorId&, Reason>;
+  using Key = std::tuple<std::int32_t, bool, std::int32_t, Phase, bool, std::uint64_t, const TensorId&, Reason>;
   const auto key = [](const Finding& finding) {
-    return Key(finding.id.iteration, finding.cycle, phase_of(finding.id), finding.only_in_candidate, finding.order,
-               finding.id, finding.reason);
+    return Key(finding.id.iteration, finding.reason != Reason::kStepCountDiffers, finding.cycle, phase_of(finding.id),
+               finding.only_in_candidate, finding.order, finding.id, finding.reason);
   };
   return key(a) < key(b);
 }

@@ -23,6 +23,7 @@ Vocabulary<Verdict> vocabulary_of(Verdict);
 enum class Reason : std::uint8_t {
   kNone,
   // fail; those of an optimizer's step come first, since they say why the tensor differs
+  kStepCountDiffers,
   kOptionsDiffer,
   kStepDiffers,
   kCopyDiffers,
@@ -224,10 +225,11 @@ bool is_of_step(const Finding& finding);
 // allowed or measured, and where the ratio or the tensor is not finite.
 std::optional<double> ratio_of(const Finding& finding);
 
-// Execution order of findings: findings about ranks; then by iteration; then by cycle; then initial parameters,
-// forward tensors, losses, recomputed forward tensors, backward tensors, parameter gradients, main gradients, scalars of
-// the step, parameter deltas, parameters after; within each by `order`, tensors that only the candidate holds last, then
-// by identity. Never by size: the residual path can hide a large error one layer later (TTrace, table 1, bug 13).
+// Execution order of findings: findings about ranks; then by iteration; then, before all others, what makes it another
+// one; then by cycle; then initial parameters, forward tensors, losses, recomputed forward tensors, backward tensors,
+// parameter gradients, main gradients, scalars of the step, parameter deltas, parameters after; within each by `order`,
+// tensors that only the candidate holds last, then by identity. Never by size: the residual path can hide a large error
+// one layer later (TTrace, table 1, bug 13).
 bool executes_before(const Finding& a, const Finding& b);
 
 }  // namespace ttrace

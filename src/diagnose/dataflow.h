@@ -12,7 +12,8 @@
 // In later iterations a module also computes from the updates of its parameters, and of those tied to them. A step that
 // is wrong by itself is a root, whatever its gradients are, and explains what nothing else does in later iterations.
 // Updates that are left out (`left_out`) follow from what is wrong before them, but not from one another: each is a
-// root, and the first of an iteration explains what nothing else does behind it.
+// root, and the first of an iteration explains what nothing else does behind it. So is a step that comes more or less
+// often than the reference's, and makes the iteration another.
 //
 // Another module made a module's input, or its output's gradient, just before. A wrong one therefore follows from the
 // last wrong tensor of its micro-batch. The same holds of a wrong tensor whose sources all agree, if one of them shows
@@ -35,8 +36,8 @@ struct Observation {
   double ratio = 0;        // error / allowed; infinity where the error has no size (a wrong shape, a missing tensor)
   bool passed_on = false;  // an output or grad_input that is, in both runs, what its module was given
   bool of_step = false;    // an optimizer's step is wrong by itself, whatever the gradients are
-  bool left_out = false;   // an update is not there, as the reference makes it of a model that no optimizer updates
-  bool is_open = false;    // a question: it agrees as far as anybody knows, and is no source that is known to be right
+  bool left_out = false;  // an update is not there, or not as often as in the reference: of a model, or by an optimizer
+  bool is_open = false;   // a question: it agrees as far as anybody knows, and is no source that is known to be right
   std::vector<TensorId> shared = {};  // of a grad_input: inputs of other modules that are the same tensor
 };
 

@@ -261,7 +261,8 @@ void mark_left_out(Observed& observed, const Report& report, const Evidence& evi
   for (std::size_t i = 0; i < observed.observations.size(); ++i) {
     Observation& observation = observed.observations[i];
     if (observation.agrees) continue;
-    observation.left_out = is_left_out(report.findings[observed.findings[i]], evidence);
+    const Finding& finding = report.findings[observed.findings[i]];
+    observation.left_out = is_left_out(finding, evidence) || finding.reason == Reason::kStepCountDiffers;
   }
 }
 

@@ -173,6 +173,17 @@ const OptionSamples* samples_of(const ToleranceFile* tolerance, const std::strin
   return found == tolerance->options.end() ? nullptr : &found->second;
 }
 
+// The iterations that the two sides went on with for other numbers of micro-batches.
+std::set<std::int32_t> uneven_iterations(const Alignment& reference, const Alignment& candidate) {
+  const auto counts = microbatch_counts(reference), others = microbatch_counts(candidate);
+  std::set<std::int32_t> uneven;
+  for (const auto& [iteration, count] : counts) {
+    const auto other = others.find(iteration);
+    if (other != others.end() && other->second != count) uneven.insert(iteration);
+  }
+  return uneven;
+}
+
 // Compares the options of all steps; returns the updates whose options are the reference's.
 std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
                                    const Compared& compared, const ParameterCounterparts* counterparts,
@@ -182,6 +193,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
   StatedSteps of_candidate = stated_steps(candidate);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(of_candidate, *counterparts);
   judged.verdicts.elsewhere = find_steps_elsewhere(reference, candidate, of_reference, of_candidate);
+  const std::set<std::int32_t> uneven = uneven_iterations(reference.alignment, candidate.alignment);
   std::set<TensorId> equal;
   std::set<std::pair<std::string, std::string>> not_comparable;
   for (const auto& [key, steps] : of_candidate) {
@@ -194,7 +206,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     if (judged.verdicts.elsewhere.contains(id)) continue;
     std::string words;
     std::vector<std::int32_t> ranks;
-    bool comparable = true;
+    bool comparable = true, is_counted_otherwise = false;
     for (const StatedStep& stated : steps) {
       if (!are_comparable(*wanted.step, *stated.step)) {
         not_comparable.emplace(stated.step->optimizer, wanted.step->optimizer);
@@ -207,13 +219,16 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
       if (differs.empty()) continue;
       if (words.empty()) words = differs;
       ranks.push_back(stated.rank);
+      is_counted_otherwise = is_counted_otherwise || stated.step->calls != wanted.step->calls;
     }
     if (words.empty()) {
       if (comparable) equal.insert(id);
       continue;
     }
     Finding& finding = judged.verdicts.findings.emplace_back();
-    finding = finding_about(*update, Verdict::kFail, Reason::kOptionsDiffer, "");
+    const bool is_other_iteration = is_counted_otherwise && uneven.contains(iteration);
+    const Reason reason = is_other_iteration ? Reason::kStepCountDiffers : Reason::kOptionsDiffer;
+    finding = finding_about(*update, Verdict::kFail, reason, "");
     finding.id = id;
     finding.message = fmt::format("{}: {}", to_string(id), words);
     finding.ranks = std::move(ranks);

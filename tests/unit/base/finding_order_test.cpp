@@ -86,6 +86,15 @@ TEST_CASE("an earlier iteration comes first, whatever its phase") {
   check_order({at(Kind::kParamAfter, "w", 90), at(next, 0)});
 }
 
+TEST_CASE("a step that makes its iteration another one comes before all that is of that iteration") {
+  Finding step = at(Kind::kParamDelta, "w", 90);
+  step.reason = Reason::kStepCountDiffers;
+  step.id.iteration = 1;
+  TensorId next = test::tensor_id(Kind::kInput, "b", 0);
+  next.iteration = 1;
+  check_order({at(Kind::kParamAfter, "w", 91), step, at(next, 0)});
+}
+
 TEST_CASE("a missing layer comes before the errors that follow from it") {
   Finding missing = at(Kind::kOutput, "decoder.layers.1", 4);
   missing.verdict = Verdict::kMissing;
@@ -113,7 +122,7 @@ TEST_CASE("equal orders are told apart by identity and then by reason, so that t
 TEST_CASE("each verdict and each reason has a word of its own") {
   std::set<std::string_view> words;
   for (int i = 0; i <= static_cast<int>(Reason::kOtherMicrobatches); ++i) words.insert(name_of(static_cast<Reason>(i)));
-  CHECK(words.size() == 42);
+  CHECK(words.size() == 43);
   CHECK(name_of(Reason::kExceedsTolerance) == "exceeds-tolerance");
   CHECK(name_of(Reason::kOmission) == "omission");
   CHECK(name_of(Reason::kEmpty) == "empty");
