@@ -341,12 +341,12 @@ void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code,
     const bool too_late = code == kExitTimeout && run.options.timeout.count() > 0;
     const std::string what = too_late ? fmt::format("did not end within {} s", run.options.timeout.count())
                                       : fmt::format("exit code {}", code);
-    throw InputError(
-        fmt::format("the trace of {} could not be collected, {}; expected a command that ends with 0 (it is on line {} "
-                    "of {}{}; what it left is in {} until the next run)",
-                    display_name(run.artifact), what, run.line, file_.path,
-                    run.artifact == kReference ? ": " + what_to_take_out(run.options.command) : "",
-                    (unfinished / "trace").string()));
+    throw InputError(fmt::format(
+        "the trace of {} could not be collected, {}; expected a command that ends with 0, and a whole trace "
+        "of it (it is on line {} of {}{}; what it left is in {} until the next run)",
+        display_name(run.artifact), what, run.line, file_.path,
+        run.artifact == kReference ? ": " + what_to_take_out(run.options.command) : "",
+        (unfinished / "trace").string()));
   }
 }
 

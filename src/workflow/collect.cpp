@@ -185,8 +185,9 @@ std::vector<std::string> command_line_of(const CollectOptions& options) {
 }
 
 InputError could_not_collect(const CollectOptions& run, int code) {
-  return InputError(fmt::format("{}: could not be collected, exit code {}; expected a command that ends with 0",
-                                run.output.string(), code));
+  return InputError(fmt::format(
+      "{}: could not be collected, exit code {}; expected a command that ends with 0, and a whole trace of it",
+      run.output.string(), code));
 }
 
 std::string log_of(const CollectOptions& run) { return (run.output / "").parent_path().string() + ".log"; }
