@@ -21,9 +21,8 @@ static_assert(has_every_enumerator<kVerdictWords>());
 constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kNone, "none", "pass: nothing is wrong"},
     {Reason::kStepCountDiffers, "step-count-differs",
-     "fail: the optimizer steps another number of times in the iteration, which is another one for that: it goes on "
-     "for "
-     "more or fewer micro-batches"},
+     "fail: the optimizer steps another number of times in the iteration, which goes on for more or fewer "
+     "micro-batches"},
     {Reason::kOptionsDiffer, "options-differ",
      "fail: the optimizer's options, or the optimizer, are not the reference's"},
     {Reason::kStepDiffers, "step-differs",

@@ -54,7 +54,7 @@ def test_the_first_run_that_fails_is_shown_and_stops_the_others(tmp_path):
     assert result.returncode == 2 and time.monotonic() - started < 40
     lines = result.stderr.splitlines()
     assert "no luck" in lines and lines[-1].startswith(f"ttrace: error: {runs}/"), result.stderr
-    assert lines[-1].endswith(": could not be collected, exit code 3; expected a command that ends with 0, and a whole trace of it")
+    assert ": could not be collected, exit code 3; expected a command that ends with 0" in lines[-1]
     pids = wait_for_pids(pids, 2)  # no third was started
     assert not any(map(is_running, pids))
 

@@ -46,8 +46,7 @@ Verdict = Literal[
 
 Reason = Literal[
     "none",  # pass: nothing is wrong
-    # fail: the optimizer steps another number of times in the iteration, which is another one for that: it goes on for
-    # more or fewer micro-batches
+    # fail: the optimizer steps another number of times in the iteration, which goes on for more or fewer micro-batches
     "step-count-differs",
     "options-differ",  # fail: the optimizer's options, or the optimizer, are not the reference's
     "step-differs",  # fail: not the step that the run's own gradients, options and state give, or the reference's

@@ -1,5 +1,5 @@
-"""A model with frozen parameters, all of which the reference gives to its optimizer: candidates step those alone that train
-("filtered"), or each rank its share of all, and hands it on ("shared")."""
+"""A model with frozen parameters, all of which the reference gives to its optimizer. Ranks step those alone that train
+("filtered"), or each steps its share of all and hands it on ("shared")."""
 
 import sys
 
