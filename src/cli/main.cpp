@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <set>
 #include <string>
@@ -26,6 +27,7 @@
 namespace {
 
 using ttrace::kExitCouldNotLook;
+using ttrace::kExitSame;
 
 // The commands that share their work among the processes that mpirun or srun has started.
 const std::set<std::string> kOfTeams = {"check", "estimate-tolerance", "abft"};
@@ -90,7 +92,11 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // CLI11 has codes of its own, 105 and more; ours are few and stable. 0: --help, --version.
-    if (error.get_exit_code() == 0) return launched.rank == 0 ? app.exit(error) : 0;
+    if (error.get_exit_code() == 0) {
+      if (launched.rank == 0) app.exit(error);
+      if (!(std::cout << std::flush)) throw ttrace::InputError("stdout: cannot be written; expected a place for the help");
+      return kExitSame;
+    }
     throw ttrace::InputError(ttrace::cli::describe_misuse(app, error));
   }
   if (!app.get_subcommands().empty()) require_one_process(app.get_subcommands().front()->get_name(), launched);

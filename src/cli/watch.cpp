@@ -26,8 +26,9 @@ Examples:
     torchrun --nproc-per-node 8 train.py
   tail -f watched/checks.jsonl | jq 'select(.verdict == "different")'
 
-Exit codes: 1 an iteration was wrong; else the command's own where it fails;
-else 2 where no iteration was checked, or watching ended before the job; else 0.)");
+Exit codes: 1 an iteration was wrong; else the command's own where it fails, 2
+in place of its 1; else 2 where no iteration was checked, or watching ended
+before the job; else 0.)");
   watch->callback([options, &run] { run = [options] { return ttrace::watch(*options); }; });
 }
 

@@ -25,6 +25,8 @@ int conclude(const Watcher& watcher, const CommandResult& result, const std::fil
   spdlog::info("{}", words_of(counts, output));
   if (!result.failure.empty()) spdlog::error("the command {}", result.failure);
   if (counts.wrong > 0) return kExitDifferent;
+  // What Python ends with after an exception would say that an iteration was wrong.
+  if (result.exit_code == kExitDifferent) return kExitCouldNotLook;
   if (result.exit_code != 0) return result.exit_code;
   if (counts.right == 0) {
     spdlog::error("no iteration was checked; expected a Python program that trains a torch.nn.Module");

@@ -129,3 +129,11 @@ def test_a_report_that_does_not_fit_into_stdout_is_no_success(ttrace, reference,
         result = subprocess.run([PROGRAM, *CHECK], cwd=ttrace.directory, stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 2
     assert result.stderr == "ttrace: error: stdout: cannot be written; expected a place for the report\n"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("check", "--help"), ("--version",)])
+def test_nor_is_a_page_of_help_an_answer_that_nobody_gets(words):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 2
+    assert result.stderr == "ttrace: error: stdout: cannot be written; expected a place for the help\n"

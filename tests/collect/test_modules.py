@@ -227,3 +227,21 @@ def test_what_cannot_be_recorded_is_named_and_no_reason_to_fail(collect, script)
     assert collected.code == 0, collected.process.stderr
     assert collected.messages[1] == "ttrace: warning: rank 0: not traceable: 'inner' is a sparse_coo tensor"
     assert collected.messages[-1] == f"ttrace: 1 warning, in {collected.directory}/rank-*.warning"
+
+
+# A view of memory that was freed has an address, which is none: whoever reads there ends the process.
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        ("h = x.repeat(1000, 1)[500:]; h.untyped_storage().resize_(0); return h", "a tensor without memory"),
+        ("h = x.repeat(1000, 1)[::2]; h.untyped_storage().resize_(8); return h", "a tensor without memory"),
+        ("return torch._efficientzerotensor(3, 4)", "a tensor without memory"),
+        ("return torch.nested.nested_tensor([x, x])", "a nested tensor"),
+    ],
+)
+def test_a_tensor_that_has_no_elements_to_read_is_named_and_ends_nothing(collect, script, made, named):
+    model = INNER.format(arguments="x", body=made, call="self.inner(x.detach()); return x.sum() * self.inner.weight")
+    step = "model(torch.ones(2, 3)).sum().backward()"
+    collected = collect(command=script(TRAIN.format(model=model, step=step)))
+    assert collected.code == 0, collected.process.stderr
+    assert collected.messages[1].startswith(f"ttrace: warning: rank 0: not traceable: 'inner' is {named}")

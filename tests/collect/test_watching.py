@@ -139,8 +139,10 @@ def until(condition):
         time.sleep(0.05)
 
 
-def test_what_the_job_fails_with_is_passed_on(tmp_path):
-    assert run([*watch(tmp_path / "watched"), PYTHON, "-c", "raise SystemExit(7)"]).returncode == 7
+@pytest.mark.parametrize(("code", "said"), [(7, 7), (1, 2)])
+def test_what_the_job_fails_with_is_passed_on_where_it_does_not_say_that_an_iteration_was_wrong(tmp_path, code, said):
+    job = [PYTHON, "-c", f"raise SystemExit({code})"]
+    assert run([*watch(tmp_path / "watched"), *job]).returncode == said
 
 
 @pytest.mark.parametrize("budget", ["2", "0%", "100%", "much"])

@@ -176,6 +176,13 @@ def test_a_parameter_that_a_trace_cannot_hold_is_refused(ttrace, tmp_path):
     )
 
 
+def test_a_nested_tensor_is_refused_by_name(ttrace, tmp_path):
+    nested = torch.nested.nested_tensor([torch.ones(3), torch.ones(2)])
+    torch.save({"w": nested}, tmp_path / "nested.pt")
+    error = ttrace.refuses_to_import("checkpoint", "nested.pt")
+    assert error == "nested.pt: w: a nested tensor, which a trace cannot hold"
+
+
 def test_an_index_must_say_what_its_files_hold(ttrace, tmp_path):
     sharded(tmp_path / "model", weights())
     index = tmp_path / "model" / "model.safetensors.index.json"

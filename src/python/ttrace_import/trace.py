@@ -17,7 +17,7 @@ from ttrace_torch.names import recordable
 from ttrace_torch.not_seen import NotSeen
 
 from .options import Options
-from .refusal import Refused, one_line
+from .refusal import Refused, first_line, one_line
 
 _MOST_RANKS = 1 << 16
 
@@ -102,6 +102,8 @@ class TraceWriter:
             )
             self.leave_out(tensor_id.name, str(error))
             return False
+        except (RuntimeError, MemoryError) as error:  # PyTorch's, of memory that is short as well
+            raise Refused(f"{one_line(where)}: {first_line(error)}; expected a tensor that can be read") from None
         size = _bytes(view)
         self.budget.take_tensor(size, tensor_id.name, where)
         free = shutil.disk_usage(self._place()).free

@@ -125,9 +125,9 @@ class RankFile:
                 self._asked_for_mesh = True
                 self._find_position(None)  # where no model has run yet, a mesh is there all the same
             mapping = self._placements.mapping_of(tensor)
-        shape, tensor = local_part(tensor).shape, traceable(tensor)
-        if mapping and tensor.shape != shape:
-            raise NotTraceable(f"a part of a tensor of {len(shape)} dimensions that is recorded with {tensor.dim()}")
+        part, tensor = local_part(tensor), traceable(tensor)
+        if mapping and tensor.shape != part.shape:
+            raise NotTraceable(f"a part of a tensor of {part.dim()} dimensions that is recorded with {tensor.dim()}")
         facts = {"module_class": module_class, "mapping": mapping}
         sketched = self._sketch_on_device(tensor, mapping) if sketch and self._transfers.crosses_bus(tensor) else None
         if sketched is not None:

@@ -71,7 +71,21 @@ def has_plain_values(tensor: torch.Tensor) -> bool:
     tensor = local_part(tensor)
     is_plain = isinstance(tensor, _PLAIN) and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     is_number = is_floating(tensor) or tensor.is_complex()
-    return is_plain and is_number and tensor.layout is torch.strided and not tensor.is_meta
+    if not (is_plain and is_number and tensor.layout is torch.strided) or tensor.is_meta or tensor.is_nested:
+        return False
+    return not torch._C._has_storage(tensor) or _has_memory(tensor)
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """False where the program has freed what the tensor lies in, as FSDP does with what it has gathered: a view then
+    has an address all the same, behind which there is nothing. The tensor has a storage."""
+    if tensor.numel() == 0:
+        return True
+    end = tensor.storage_offset() + tensor.numel()
+    if not tensor.is_contiguous():
+        end = tensor.storage_offset() + 1
+        end += sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.untyped_storage().nbytes() >= end * tensor.element_size() and not tensor._is_zerotensor()
 
 
 def is_capturing() -> bool:
@@ -97,11 +111,15 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
             raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotTraceable(f"a {dtype_name(tensor.layout)} tensor")
+    if tensor.is_nested:
+        raise NotTraceable("a nested tensor")
     is_cpu = tensor.is_cpu
     if not is_cpu and tensor.is_meta:
         raise NotTraceable("a tensor without data (device meta)")
     if not torch._C._has_storage(tensor):
         raise NotTraceable("a tensor without storage, as inside a transform of torch.func")
+    if not _has_memory(tensor):
+        raise NotTraceable("a tensor without memory, which the program has freed or never taken")
     if tensor.dtype not in _DTYPES and not tensor.is_complex() and tensor.dtype not in _WIDENED:
         raise NotTraceable(f"a tensor of dtype {dtype_name(tensor.dtype)}")
     if tensor.dim() + tensor.is_complex() > MAX_DIMS:
@@ -130,12 +148,16 @@ def view_as_it_is(tensor: torch.Tensor) -> TensorView | None:
     None of any other. The tensor must outlive the view."""
     if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_neg():
         return None
+    if tensor.is_nested:
+        return None
     dtype, shape = _DTYPES.get(tensor.dtype), tensor.shape
     if dtype is None or len(shape) > MAX_DIMS:
         return None
     try:
         address = tensor.data_ptr()
     except RuntimeError:  # it has no storage
+        return None
+    if not _has_memory(tensor):
         return None
     return TensorView(address, dtype, shape, None if tensor.is_contiguous() else tensor.stride())
 
