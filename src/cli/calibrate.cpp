@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "files/calibration_file.h"
 #include "host/installation.h"
+#include "host/launch.h"
 #include "host/shell_words.h"
 #include "host/write_file.h"
 #include "numeric/convert.h"
@@ -56,9 +57,10 @@ class Products {
   }
 
  private:
-  // Python finds the package ttrace_torch.
+  // Python finds the package ttrace_torch, and nobody the key of seals.
   static std::vector<std::string> with_package(std::vector<std::string> command) {
-    command.insert(command.begin(), {"env", python_path_with(beside_program("share/ttrace"))});
+    command.insert(command.begin(),
+                   {"env", "-u", std::string(kSealKeyVariable), python_path_with(beside_program("share/ttrace"))});
     return command;
   }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -97,6 +98,12 @@ Trace read_safetensors(const fs::path& source, int threads) {
   if (is_folder && is_there(index_path)) {
     index = parse_weight_map(read_text_file(index_path, "an index of safetensors"), index_path.string());
     files = files_of(index, index_path);
+    if (is_there(source / kSingle) && std::find(files.begin(), files.end(), source / kSingle) == files.end()) {
+      throw InputError(
+          fmt::format("{}: does not list {}, which lies beside it, and a program loads the one or the other; "
+                      "expected one of them",
+                      index_path.string(), kSingle));
+    }
   }
   if (files.empty()) throw InputError(fmt::format("{}: lists no file", index_path.string()));
   RankTrace rank;

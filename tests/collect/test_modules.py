@@ -245,3 +245,15 @@ def test_a_tensor_that_has_no_elements_to_read_is_named_and_ends_nothing(collect
     collected = collect(command=script(TRAIN.format(model=model, step=step)))
     assert collected.code == 0, collected.process.stderr
     assert collected.messages[1].startswith(f"ttrace: warning: rank 0: not traceable: 'inner' is {named}")
+
+
+def test_lists_that_repeat_lists_do_not_hold_up_the_program(collect, script):
+    model = INNER.format(
+        arguments="x",
+        body="repeated = x\n        for _ in range(40): repeated = [repeated, repeated]\n        return repeated",
+        call="self.inner(x.detach()); return x.sum() * self.inner.weight",
+    )
+    step = "model(torch.ones(2, 3)).sum().backward(); print(step)"
+    collected = collect(command=script(TRAIN.format(model=model, step=step)))
+    assert (collected.code, collected.process.stdout) == (2, "0\n1\n")
+    assert "more than 1,000,000 tensors and containers" in collected.messages[0]

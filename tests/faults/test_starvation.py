@@ -43,14 +43,17 @@ SIDES = ["--reference", "reference", "--candidate"]
 REPORTS = ["--json", "out/r.json", "--html", "out/r.html", "--junit", "out/r.xml", "--csv", "out/r.csv"]
 ESTIMATE = ["estimate-tolerance", "--reference", "reference", "--perturbed", "p1", "p2", "p3"]
 IMPORTED = ["--kind", "output", "--pattern", "*::{name}"]
-STARTS_A_PROCESS = {"import", "collect"}
+STARTS_A_PROCESS = {"import", "collect", "watch", "calibrate"}
+PRODUCT = r'{"platform":"p","trials":1,"sizes":[1]}\nfloat32 1\n\000\000\200\077\000\000\200\077end\n'
 # Each command, and the code that it ends with where nothing is short.
 COMMANDS = {
     "check, same": (["check", *SIDES, "same", "-t", "default", "--threads", "16", *REPORTS], 0),
     "check, different": (["check", *SIDES, "different", "-t", "default", "--threads", "16", *REPORTS], 1),
     "check, measured": (["check", *SIDES, "same", "-t", "tolerance.yaml", "--history", "out/h.sqlite"], 0),
     "estimate-tolerance": ([*ESTIMATE, "-o", "out/t.yaml"], 0),
-    "abft": (["abft", "--candidate", "same", "--json", "out/a.json"], 2),  # it holds no products
+    "abft, right": (["abft", "products", "--threads", "8", "--json", "out/a.json"], 0),
+    "abft, wrong": (["abft", "wrong-products", "--threads", "8", "--json", "out/a.json"], 1),
+    "calibrate": (["calibrate", "-o", "out/e.yaml", "--", "printf", PRODUCT], 0),
     "sdc": (["sdc", "--healthy", "reference", "--suspect", "different", "--threads", "8"], 1),
     "localize": (["localize", *SIDES, "different", "-t", "default"], 2),  # the trace names no command
     "annotate": (["annotate", "same", "--reference", "reference", "-o", "out/a.yaml"], 0),
@@ -62,6 +65,9 @@ COMMANDS = {
     "run": (["run", "ttrace.yaml", "--plan", "--work", "out/work"], 0),
     "import": (["import", "files", "dump.npz", "-o", "out/i", "--python", sys.executable, *IMPORTED], 0),
     "collect": (["collect", "-o", "out/c", "--", "true"], 2),  # it records nothing
+    "watch": (["watch", "-o", "out/w", "--", "false"], 2),  # it checks nothing, and 1 would say wrong
+    "init": (["init", "-o", "out/ttrace.yaml", "--", "torchrun", "--nproc-per-node", "2", "train.py"], 0),
+    "completion": (["completion", "bash"], 0),
     "history": (["history", "h.sqlite"], 0),
     "help": (["help", "check"], 0),
 }
@@ -73,6 +79,15 @@ def tensors(scale, seed=0):
     return [Tensor(f"m{i}", (values * factor).astype("float32")) for i, factor in enumerate(factors)]
 
 
+def product(scale):
+    inputs, weight = numpy.random.default_rng(7).standard_normal((2, 64, 64)).astype("float32")
+    return [
+        Tensor("fc", inputs, kind="input", module_class="torch.nn.modules.linear.Linear"),
+        Tensor("fc.weight", weight, kind="param", microbatch=-1),
+        Tensor("fc", inputs @ weight.T * numpy.float32(scale), module_class="torch.nn.modules.linear.Linear"),
+    ]
+
+
 @pytest.fixture(scope="module")
 def place():
     """A directory that anybody may read, with traces, and a folder `out` that anybody may write to."""
@@ -82,6 +97,8 @@ def place():
     for name, scale, seed in (("same", 1, 0), ("different", 3, 0), ("p1", 1, 1), ("p2", 1, 2), ("p3", 1, 3)):
         provenance = json.dumps({"perturb_seed": seed}) if seed else ""
         record_run(directory / name, [tensors(scale, seed)], run_id=name, provenance=provenance)
+    record_run(directory / "products", [product(1)])
+    record_run(directory / "wrong-products", [product(1.5)])
     numpy.savez(directory / "dump.npz", m1=numpy.ones((3, 4), "float32"))
     (directory / "a.yaml").write_text("m1:\n  output: {}\n")
     (directory / "ttrace.yaml").write_text(

@@ -183,6 +183,20 @@ def test_a_nested_tensor_is_refused_by_name(ttrace, tmp_path):
     assert error == "nested.pt: w: a nested tensor, which a trace cannot hold"
 
 
+def test_a_folder_is_read_as_programs_load_it_or_not_at_all(ttrace, tmp_path):
+    sharded(tmp_path / "model", weights())
+    sharded(tmp_path / "same", weights())
+    save_file({name: tensor + 1 for name, tensor in weights().items()}, tmp_path / "model" / "model.safetensors")
+    error = (
+        "model/model.safetensors.index.json: does not list model.safetensors, which lies beside it, and a program "
+        "loads the one or the other; expected one of them"
+    )
+    assert ttrace.refuses_to_import("checkpoint", "--", "model") == error
+    assert ttrace.refuses("check", "--reference", "same", "--candidate", "model") == error
+    (tmp_path / "same" / "pytorch_model.bin").write_bytes(b"not looked at where there are safetensors")
+    ttrace.imports("checkpoint", "--", "same")
+
+
 def test_an_index_must_say_what_its_files_hold(ttrace, tmp_path):
     sharded(tmp_path / "model", weights())
     index = tmp_path / "model" / "model.safetensors.index.json"

@@ -15,8 +15,8 @@ from .source_files import is_folder, member, regular_file
 from .tensor_files import SUFFIXES, tensors_in
 from .trace import TraceWriter
 
-_INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-_SINGLE = ("model.safetensors", "pytorch_model.bin")
+_SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which transformers looks for them
+_INDICES = tuple(f"{name}.index.json" for name in _SINGLE)
 # Where training programs put the parameters beside what else they save.
 _PARTS = ("model", "state_dict", "model_state_dict", "module")
 _LATEST = "latest_checkpointed_iteration.txt"
@@ -65,18 +65,20 @@ def _parameters(source: Path, budget: Budget, others: list[str]) -> Iterator[Par
         for stored in dcp.tensors_of(source, budget, others):
             yield stored.keys, stored.load, str(source)
         return
-    index = next((source / name for name in _INDICES if (source / name).exists()), None)
-    if index is not None:
-        yield from _of_index(source, regular_file(index), budget, others)
-        return
+    for single, index in zip(_SINGLE, _INDICES, strict=True):
+        if (source / index).exists():
+            yield from _of_index(source, regular_file(source / index), budget, others)
+            return
+        if (source / single).exists():
+            yield from _of_files([regular_file(source / single)], budget, others)
+            return
     files = sorted(path for path in source.iterdir() if path.name.endswith(SUFFIXES))
-    chosen = [path for path in files if path.name in _SINGLE][:1] or files
-    if not chosen:
+    if not files:
         raise Refused(
             f"{one_line(str(source))}: no file of tensors; expected some, or an index ({' or '.join(_INDICES)}), or "
             f"DCP's {dcp.METADATA}"
         )
-    yield from _of_files([regular_file(path) for path in chosen], budget, others)
+    yield from _of_files([regular_file(path) for path in files], budget, others)
 
 
 def _latest(source: Path) -> Path:
@@ -125,6 +127,12 @@ def _of_index(folder: Path, index: Path, budget: Budget, others: list[str]) -> I
             raise ValueError("a file that is no name")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Refused(f"{one_line(str(index))}: expected JSON with a weight_map of names and files") from None
+    whole = index.name.removesuffix(".index.json")
+    if (folder / whole).exists() and whole not in listed.values():
+        raise Refused(
+            f"{one_line(str(index))}: does not list {whole}, which lies beside it, and a program loads the one or the "
+            "other; expected one of them"
+        )
     held: dict[str, str] = {}
     for file in dict.fromkeys(listed.values()):
         for keys, load, where in _of_file(member(folder, file, index), budget, others):

@@ -18,6 +18,10 @@ from .tensors import is_floating
 # (deeper inside); "" for the only positional argument, and for the only tensor that is returned, where it has no name.
 Member = tuple[str, torch.Tensor]
 
+# Tensors and containers in what one call is given, or returns. Lists that hold a list twice, forty of them one inside the
+# other, have 2^40: a program that does not look into them is not to wait for that.
+_MOST_VALUES = 1_000_000
+
 _LISTS = (tuple, list, deque)
 _PLAIN_CONTAINERS = (*_LISTS, dict)  # no class derived from one: that may be an iterator
 
@@ -44,21 +48,22 @@ _WITHOUT_TENSORS = (
     ModuleType,
 )
 _LISTED_OR_WITHOUT = (torch.Tensor, *_WITHOUT_TENSORS)
-_CLOSED = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))  # the most frequent ones
+_NUMBERS_AND_TEXTS = frozenset((type(None), bool, int, float, str))
+_CLOSED = _NUMBERS_AND_TEXTS | {torch.Tensor, torch.nn.Parameter}  # the most frequent ones
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[Member]:
     """The tensors that a module is given. Parameters among them are left out: they are recorded as parameters. What one
     is called does not depend on which others are None: pipeline stages, and programs, differ in that."""
-    only = len(args) == 1 and isinstance(args[0], torch.Tensor)
-    positional = [("", args[0])] if only else _members(args, "")
-    return _without_parameters([*positional, *_members(kwargs, "")] if kwargs else positional)
+    only, look = len(args) == 1 and isinstance(args[0], torch.Tensor), _Look()
+    positional = [("", args[0])] if only else _members(args, "", look)
+    return _without_parameters([*positional, *_members(kwargs, "", look)] if kwargs else positional)
 
 
 def outputs_of(result: Any) -> list[Member]:
     if type(result) is torch.Tensor:
         return [("", result)]
-    found = _without_parameters(_members(result, ""))
+    found = _without_parameters(_members(result, "", _Look()))
     has_name = any(not part.isdigit() for path, _ in found for part in path[1:].split("."))
     return [("", found[0][1])] if len(found) == 1 and not has_name else found
 
@@ -72,12 +77,29 @@ def _without_parameters(found: Iterable[Member]) -> list[Member]:
     ]
 
 
-def _members(value: Any, path: str) -> Iterator[Member]:
+class _Look:
+    """Lists the values inside others, and no more than `_MOST_VALUES` in all. Raises CollectError."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+
+    def items(self, value: Any) -> Iterator[tuple[Any, Any]]:
+        for item in _items(value):
+            self._left -= type(item[1]) not in _NUMBERS_AND_TEXTS
+            if self._left < 0:
+                raise CollectError(
+                    f"a module is given, or returns, more than {_MOST_VALUES:,} tensors and containers, with those that "
+                    f"are repeated in them, the last in a {type(value).__name__}; expected fewer"
+                )
+            yield item
+
+
+def _members(value: Any, path: str, look: _Look) -> Iterator[Member]:
     if isinstance(value, torch.Tensor):
         yield path, value
         return
-    for key, member in _items(value):
-        yield from _members(member, f"{path}.{key}" if path else f":{key}")
+    for key, member in look.items(value):
+        yield from _members(member, f"{path}.{key}" if path else f":{key}", look)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -100,15 +122,16 @@ def is_plainly_seen(value: Any) -> bool:
     return all(type(member) in _CLOSED for member in (value if kind is tuple else value.values()))
 
 
-def unseen_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def unseen_in(value: Any, path: str = "", look: _Look | None = None) -> Iterator[tuple[str, Any]]:
     """What `value` holds that `inputs_of` and `outputs_of` pass over, though tensors may be in it: iterators, which
     looking would use up, and objects of classes unknown here that hold a floating-point tensor (one of integers is like
     a number: a place, a mask). With its path, as in ":0.cache"."""
     is_plain = type(value) in _PLAIN_CONTAINERS
     if not is_plain and isinstance(value, _LISTED_OR_WITHOUT):
         return
-    for key, member in _items(value):
-        yield from unseen_in(member, f"{path}.{key}" if path else f":{key}")
+    look = look or _Look()
+    for key, member in look.items(value):
+        yield from unseen_in(member, f"{path}.{key}" if path else f":{key}", look)
     if is_plain:  # it holds nothing but its items
         return
     if isinstance(value, Iterator) or any(_holds_floating(member, 2) for member in _unlisted(value)):
@@ -143,13 +166,14 @@ def _unlisted(value: Any) -> list:
     return [member for name, member in attributes.items() if name not in listed]
 
 
-def replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+def replaced(value: Any, old: torch.Tensor, new: torch.Tensor, look: _Look | None = None) -> Any:
     """`value` with `new` wherever it holds `old`. Containers are copied, the caller's stay as they are. Raises
     CollectError where one cannot be copied."""
     if value is old:
         return new
-    items = list(_items(value))
-    members = {key: replaced(member, old, new) for key, member in items}
+    look = look or _Look()
+    items = list(look.items(value))
+    members = {key: replaced(member, old, new, look) for key, member in items}
     if all(members[key] is before for key, before in items):
         return value
     try:
