@@ -27,7 +27,7 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "lies on its ranks as terms of a sum that was never made, or values that were never averaged"},
     {Cause::kUniformFactor, "uniform-factor",
      "is the reference's times one number (which may be the size of an axis, of two, the number of micro-batches, or "
-     "one over it)"},
+     "one over it); or an input that is that and a number more"},
     {Cause::kStale, "stale", "is that of another micro-batch or iteration"},
     {Cause::kOtherTensor, "other-tensor",
      "is another tensor of the micro-batch, another parameter's, or in one rank's part that of another rank"},
@@ -43,8 +43,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "is a weight's gradient, computed with the input of another module or micro-batch"},
     {Cause::kOtherRows, "other-rows", "has some rows of others"},
     {Cause::kRankFactor, "rank-factor",
-     "is the reference's times a number each in the parts of some ranks, or in what they made of each other's part of "
-     "the input"},
+     "is the reference's times a number each in the parts of some ranks, be it with one more added, or in what they made "
+     "of each other's part of the input"},
     {Cause::kCoarserPrecision, "coarser-precision",
      "is rounded to a narrower dtype than it, or the reference, is stored in"},
     {Cause::kRegion, "region",
@@ -60,7 +60,7 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "is what a wrong step of the optimizer made, or a wrong copy of that; the message says how"},
     {Cause::kMeanOfMeans, "mean-of-means",
      "is a loss, or the gradient of one, that is the mean of means of ranks or of micro-batches, of which some "
-     "hold more elements, or labels that count, than others"},
+     "hold more elements, labels that count, or weight, than others"},
     {Cause::kConfiguredOtherwise, "configured-otherwise",
      "is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)"},
     {Cause::kDrawnOtherwise, "drawn-otherwise",
@@ -68,11 +68,18 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "forward or on ranks whose copies must be equal"},
     {Cause::kOtherLoss, "other-loss",
      "is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another "
-     "number, of other labels or rows that count, at another temperature, or with another part of a further loss"},
+     "number, of other labels or rows that count or with other weights of them, at another temperature, or with another "
+     "part of a further loss"},
     {Cause::kOtherNorm, "other-norm",
      "is a norm of gradients that lacks some of them, counts some twice, or is another norm of all"},
     {Cause::kOtherGroup, "other-group",
      "is a main gradient that was reduced along another axis than its own, over other parameters of its kind"},
+    {Cause::kOwnSamples, "own-samples",
+     "is made by each rank of its own samples alone, where the reference takes all: standardised by their mean and "
+     "deviation, or a loss that is a ratio of sums"},
+    {Cause::kOtherAverage, "other-average",
+     "is a moving average that follows its parameter otherwise: as that was before its step, or by another decay; or "
+     "running statistics that follow others of the same samples"},
 });
 static_assert(has_every_enumerator<kCauseWords>());
 

@@ -70,6 +70,8 @@ enum class Cause : std::uint8_t {
   kOtherLoss,
   kOtherNorm,
   kOtherGroup,
+  kOwnSamples,
+  kOtherAverage,
 };
 std::string_view name_of(Cause cause);
 Vocabulary<Cause> vocabulary_of(Cause);

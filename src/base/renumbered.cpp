@@ -17,6 +17,7 @@ using NewNumber = std::function<std::int32_t(std::int32_t)>;
 std::shared_ptr<const ModuleConfigurations> renumbered(const ModuleConfigurations& configurations,
                                                        const NewNumber& new_number) {
   auto result = std::make_shared<ModuleConfigurations>();
+  result->without_grad = configurations.without_grad;
   for (std::size_t chunk = 0; chunk < configurations.chunks.size(); ++chunk) {
     const auto number = static_cast<std::size_t>(new_number(static_cast<std::int32_t>(chunk)));
     result->chunks.resize(std::max(result->chunks.size(), number + 1));

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/describe.h"
 #include "base/tensor_name.h"
 
 namespace ttrace {
@@ -189,6 +190,19 @@ class Statements {
 
   bool empty() const { return by_rank_.empty(); }
 
+  // Of models that are called without gradients.
+  std::map<std::string, Said> without_grad() const {
+    std::map<std::string, Said> all;
+    for (const auto& [rank, configurations] : by_rank_) {
+      for (const auto& [module, known] : configurations->without_grad) {
+        Said& said = all[module];
+        said.classes.insert(known->module_class);
+        for (const auto& [attribute, value] : known->attributes) said.attributes[attribute][value].insert(rank);
+      }
+    }
+    return all;
+  }
+
   Said of(const LogicalTensor& tensor) const {
     Said said;
     for (const Piece& piece : tensor.pieces()) {
@@ -247,6 +261,14 @@ ConfiguredOtherwise compare_configurations(const Alignment& reference, const Tra
     auto others = compare_module(module, wanted, said, {wanted.classes == said.classes, is_same_dtype, ranks});
     if (!others.empty()) configured.emplace(std::move(module), std::move(others));
   }
+  const auto of_others = of_candidate.without_grad();
+  for (const auto& [module, wanted] : of_reference.without_grad()) {
+    const auto said = of_others.find(module);
+    if (said == of_others.end()) continue;
+    auto others = compare_module(module, wanted, said->second,
+                                 {wanted.classes == said->second.classes, is_same_dtype, ranks});
+    if (!others.empty()) configured.emplace(module, std::move(others));
+  }
   return configured;
 }
 
@@ -275,6 +297,29 @@ std::string configured_otherwise(const TensorId& id, const ConfiguredOtherwise& 
   std::vector<std::string> texts;
   for (const OtherAttribute& other : found->second) texts.push_back(text_of(other));
   return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string configured_otherwise_without_grad(const ConfiguredOtherwise& configured, const Trace& candidate) {
+  std::vector<std::string> texts;
+  for (const auto& [module, said] : Statements(candidate).without_grad()) {
+    const auto others = configured.find(module);
+    if (others == configured.end()) continue;
+    for (const OtherAttribute& other : others->second) {
+      texts.push_back(fmt::format("{}: {}", printable(module), text_of(other)));
+    }
+  }
+  return comma_list(texts);
+}
+
+std::vector<std::string> models_without_grad(const Trace& trace) {
+  std::set<std::string> models;
+  for (const RankTrace& rank : trace.ranks) {
+    if (!rank.configurations) continue;
+    for (const auto& [module, known] : rank.configurations->without_grad) {
+      models.insert(printable(module.substr(0, module.find('.'))));
+    }
+  }
+  return {models.begin(), models.end()};
 }
 
 bool is_in_other_mode(const TensorId& id, const ConfiguredOtherwise& configured) {

@@ -31,6 +31,13 @@ std::vector<OtherAttribute> group_by_attribute(const ConfiguredOtherwise& config
 // not configured otherwise, and of tensors that no module computes.
 std::string configured_otherwise(const TensorId& id, const ConfiguredOtherwise& configured);
 
+// `Sequential.2: training True, reference False`, of models that the program calls without gradients; empty where they are
+// configured alike.
+std::string configured_otherwise_without_grad(const ConfiguredOtherwise& configured, const Trace& candidate);
+
+// The classes of the models that the program calls without gradients alone, and which are not recorded.
+std::vector<std::string> models_without_grad(const Trace& trace);
+
 // True where the module that computes the tensor trains on one side, and not on the other.
 bool is_in_other_mode(const TensorId& id, const ConfiguredOtherwise& configured);
 

@@ -10,6 +10,7 @@
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/hypothesis.h"
+#include "diagnose/left_overs.h"
 #include "merge/terms.h"
 
 namespace ttrace {
@@ -288,11 +289,6 @@ std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
 
 namespace {
 
-std::string describe_times(double times, const std::string& what) {
-  constexpr double kNear = 1e-3;  // of 1: what four digits show as 1
-  return std::abs(times - 1) < kNear ? what : fmt::format("{:.4g} times {}", times, what);
-}
-
 // What a part of the candidate's main gradient is made of: a multiple of what the iteration before has left, and one of
 // the reference's, which is not 1 where gradients were clipped with what was left in them.
 struct Mixture {
@@ -327,20 +323,6 @@ double residual_of_factors(const std::map<std::int32_t, Elements>& parts, const 
   return relative_distance(suspect.candidate_values, prediction);
 }
 
-// Returns the candidate's main gradient of the iteration before; null where there is none to add.
-const LogicalTensor* find_left_over(const Suspect& suspect) {
-  TensorId id = suspect.candidate.id;
-  --id.iteration;
-  const LogicalTensor* before = find_tensor(suspect.evidence.candidate, id);
-  return before != nullptr && is_comparable(*before, suspect.candidate) ? before : nullptr;
-}
-
-std::string describe_gradient_of(const LogicalTensor& before) {
-  return fmt::format("the gradient of iteration {}", before.id.iteration);
-}
-
-constexpr std::string_view kIsThereZeroGrad = "(is there a zero_grad before the backward?)";
-
 // The main gradient of the candidate's iteration before is in it, as it was or clipped, beside the reference's. The two
 // must explain what no factor of the reference's does.
 std::optional<Diagnosis> explain_by_iteration_before(const LogicalTensor& left_over, bool is_scaled,
@@ -361,8 +343,7 @@ std::optional<Diagnosis> explain_by_iteration_before(const LogicalTensor& left_o
     }
     if (square_left <= suspect.bound * suspect.bound * square) continue;
     if (left < 0 || own < 0) return std::nullopt;
-    const std::string beside = is_scaled ? ", beside " + describe_times(own, "the reference's") : "";
-    ranks_by_words[fmt::format("{} is still in it{}", describe_times(left, what), beside)].push_back(rank);
+    ranks_by_words[describe_left_over(left_over, left, own)].push_back(rank);
   }
   std::string words;
   for (const auto& [part, ranks] : ranks_by_words) {
@@ -444,7 +425,7 @@ std::optional<Diagnosis> explain_by_terms_before(const Suspect& suspect) {
 std::optional<Diagnosis> not_zeroed(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
   if (auto found = explain_by_microbatches_before(suspect)) return found;
-  const LogicalTensor* before = find_left_over(suspect);
+  const LogicalTensor* before = find_left_over(suspect.candidate, suspect.evidence.candidate);
   if (before == nullptr) return std::nullopt;
   Values sum = values_of(*before);
   add_values(sum, suspect.reference_values);
@@ -456,7 +437,7 @@ std::optional<Diagnosis> not_zeroed(const Suspect& suspect) {
 
 std::optional<Diagnosis> left_over(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
-  if (const LogicalTensor* before = find_left_over(suspect)) {
+  if (const LogicalTensor* before = find_left_over(suspect.candidate, suspect.evidence.candidate)) {
     for (const bool is_scaled : {false, true}) {
       if (auto found = explain_by_iteration_before(*before, is_scaled, suspect)) return found;
     }

@@ -35,6 +35,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {unreduced, When::kAlways},
     {loss_of_parts, When::kAlways},
     {factor_in_noise, When::kScaleAlone},
+    {follows_samples_otherwise, When::kManyValues},  // from zero, another momentum makes a factor
     {uniform_factor, When::kLarge},
     {rounded_numbers, When::kLarge},
     {other_norm, When::kLarge},
@@ -43,6 +44,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {not_zeroed, When::kLarge},
     {gradient_of_means, When::kManyValues},
     {other_cross_entropy, When::kManyValues},
+    {follows_otherwise, When::kManyValues},
     {bias_alone, When::kManyValues},
     {stale, When::kManyValues},
     {other_tensor, When::kManyValues},
@@ -57,6 +59,8 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {reinterpreted_in_attention, When::kManyValues},
     {other_rows, When::kManyValues},
     {rank_factor, When::kManyValues},
+    {shifted_and_scaled, When::kManyValues},
+    {weighed_otherwise, When::kManyValues},
     {coarser_precision, When::kManyValues},
     {region, When::kManyValues},
 });
@@ -219,7 +223,10 @@ std::optional<Suspect> suspect_of(const Finding& finding, const LogicalTensor& r
 std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTensor& reference,
                                          const LogicalTensor& candidate, const Evidence& evidence) {
   const double bound = explaining_bound(finding, candidate);
-  if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
+  const bool is_of_samples = finding.id.kind == Kind::kBufferAfter && is_small(candidate);
+  if (!is_of_samples) {
+    if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
+  }
   if (reference.shape != candidate.shape || reference.rows || candidate.rows) return std::nullopt;
   if (finding.difference && finding.difference->rel_err() > bound) {
     const double near = std::min(bound, finding.difference->rel_err() * kLargestShareLeft);
@@ -328,12 +335,15 @@ std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const
     found = diagnose(finding, false, evidence);
     accounts = found && found->cause == Cause::kUniformFactor && does_factor_account_for(*right, *wrong, *suspect);
   }
-  if (found && found->cause == Cause::kRankFactor) {
+  const bool has_rank_factors = found && (found->cause == Cause::kRankFactor || found->cause == Cause::kMeanOfMeans);
+  if (has_rank_factors && !accounts) {
     const auto what = describe_factors_of_loss(*right, *wrong, *suspect);
     accounts = what.has_value();
-    found->what = what.value_or(found->what);
+    if (what && found->cause == Cause::kRankFactor) found->what = *what;
   }
-  if (found && !accounts) {
+  if (found && !accounts && found->group == kOfWeights) {
+    found->what += "; by how much the loss itself is wrong they do not tell";
+  } else if (found && !accounts) {
     found->cause = Cause::kRegion;
     found->what += "; that does not account for all that the loss is wrong by";
   }

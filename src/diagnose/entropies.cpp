@@ -6,6 +6,7 @@
 // candidate's scores.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -171,7 +172,8 @@ std::string describe_divisor(double value, const NamedDivisor* number) {
 
 struct Claim {
   Cause cause = Cause::kOtherLoss;
-  std::string what;  // empty: there is none
+  std::string what;      // empty: there is none
+  std::string group{};  // of the diagnosis
 };
 
 // Says that each rank divides by the labels that it holds itself.
@@ -215,10 +217,139 @@ bool count_the_same(const BothEntropies& both) {
                     [](const auto& right, const auto& wrong) { return right.has_value() == wrong.has_value(); });
 }
 
+// The weights of a rank's rows, as a line makes them of the reference's, and their own mean.
+struct WeightsOfRank {
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+
+  double slope() const { return (xy - x * y / n) / (xx - x * x / n); }
+  double offset() const { return (y - slope() * x) / n; }
+};
+
+std::optional<std::map<std::int32_t, WeightsOfRank>> lines_by_rank(const BothEntropies& both) {
+  std::map<std::int32_t, WeightsOfRank> lines;
+  double largest = 0;
+  for (std::size_t i = 0; i < both.ranks.size(); ++i) {
+    const auto &right = both.reference.rows[i], &wrong = both.candidate.rows[i];
+    if (!right || !wrong || both.ranks[i] < 0) return std::nullopt;
+    WeightsOfRank& line = lines[both.ranks[i]];
+    line.n += 1;
+    line.x += right->weight;
+    line.y += wrong->weight;
+    line.xx += right->weight * right->weight;
+    line.xy += right->weight * wrong->weight;
+    largest = std::max(largest, std::abs(wrong->weight));
+  }
+  for (const auto& [rank, line] : lines) {
+    if (line.n < static_cast<double>(kFewestLabels) || !(line.xx - line.x * line.x / line.n > 0)) return std::nullopt;
+  }
+  for (std::size_t i = 0; i < both.ranks.size(); ++i) {
+    const WeightsOfRank& line = lines.at(both.ranks[i]);
+    const double predicted = line.slope() * both.reference.rows[i]->weight + line.offset();
+    if (std::abs(predicted - both.candidate.rows[i]->weight) > kNearNumber * largest) return std::nullopt;
+  }
+  return lines;
+}
+
+// True where the weights sum to zero on every rank, and the reference's over all of them alone.
+bool are_centred_on_ranks(const std::map<std::int32_t, WeightsOfRank>& lines) {
+  double sum = 0, square = 0, n = 0, wrong = 0, right = 0;
+  for (const auto& [rank, line] : lines) {
+    sum += line.x;
+    square += line.xx;
+    n += line.n;
+    wrong = std::max(wrong, std::abs(line.y) / line.n);
+    right = std::max(right, std::abs(line.x) / line.n);
+  }
+  const double near = kNearNumber * std::sqrt(square / n);
+  return wrong <= near && std::abs(sum) / n <= near && right > near;
+}
+
+constexpr std::string_view kWhatWeighs = "advantages, a beta, log-probabilities of another model, or what else multiplies";
+
+Claim of_weights(Cause cause, std::string what) { return {cause, std::move(what), std::string(kOfWeights)}; }
+
+// Says that all rows of a rank have one number more of the reference's weights.
+Claim describe_factors_of_weights(const std::map<std::int32_t, double>& factors) {
+  constexpr double kNearMean = 1e-3;  // of how far the numbers are from 1: weights are read from fp32 gradients
+  double sum = 0, farthest = 0;
+  std::vector<std::string> words;
+  for (const auto& [rank, factor] : factors) {
+    sum += 1 / factor;
+    farthest = std::max(farthest, std::abs(factor - 1));
+    words.push_back(fmt::format("{:.4g} on rank {}", factor, rank));
+  }
+  const std::string what =
+      fmt::format("the weights of rows are the reference's times a number on each rank: {}", comma_list(words));
+  if (std::abs(sum / static_cast<double>(factors.size()) - 1) > kNearMean * farthest) {
+    return of_weights(Cause::kRankFactor, what);
+  }
+  return of_weights(Cause::kMeanOfMeans,
+                    what + "; one over these numbers averages 1, as where each rank divides by the sum of its own "
+                           "weights in place of the mean of all ranks'");
+}
+
+// Says what becomes of the weights on each rank by a line: a shift beside a factor.
+Claim describe_lines_of_weights(const std::map<std::int32_t, WeightsOfRank>& lines) {
+  std::vector<std::string> words;
+  for (const auto& [rank, line] : lines) {
+    words.push_back(fmt::format("{:.4g} times it and {:.4g} on rank {}", line.slope(), line.offset(), rank));
+  }
+  if (lines.size() > 1 && are_centred_on_ranks(lines)) {
+    return of_weights(
+        Cause::kOwnSamples,
+        fmt::format("on each rank the weights of its rows ({} log-probabilities) are shifted and scaled so that they sum "
+                    "to zero there, and in the reference over all ranks: each rank normalises them by its own mean ({})",
+                    kWhatWeighs, comma_list(words)));
+  }
+  return of_weights(Cause::kRankFactor,
+                    fmt::format("on each rank the weight of a row is a multiple of the reference's, and a number: {}",
+                                comma_list(words)));
+}
+
+// What the weights of rows are the reference's times.
+struct Factors {
+  double least = INFINITY, most = -INFINITY;
+  bool are_of_samples = true;  // all rows of a sample have the same
+};
+
+std::optional<Factors> factors_of_rows(const BothEntropies& both) {
+  Factors factors;
+  double of_sample = 0;
+  for (std::size_t i = 0; i < both.ranks.size(); ++i) {
+    const auto &right = both.reference.rows[i], &wrong = both.candidate.rows[i];
+    const bool begins_sample = static_cast<std::int64_t>(i) % both.length == 0;
+    if (begins_sample) of_sample = 0;
+    if (!right) continue;
+    if (right->label != wrong->label) return std::nullopt;
+    const double factor = wrong->weight / right->weight;
+    factors.least = std::min(factors.least, factor);
+    factors.most = std::max(factors.most, factor);
+    factors.are_of_samples = factors.are_of_samples && (of_sample == 0 || are_near(factor, of_sample, kNearNumber));
+    of_sample = factor;
+  }
+  factors.are_of_samples = factors.are_of_samples && both.length > 1;
+  return factors;
+}
+
+// Says what becomes of weights that rows have each for itself, as advantages are.
+Claim describe_weights_of_rows(const BothEntropies& both) {
+  const std::optional<Factors> factors = factors_of_rows(both);
+  if (!factors) return {};
+  if (const auto of_ranks = factors_by_rank(both); of_ranks && of_ranks->size() > 1) {
+    return describe_factors_of_weights(*of_ranks);
+  }
+  if (const auto lines = lines_by_rank(both)) return describe_lines_of_weights(*lines);
+  return of_weights(Cause::kOtherLoss,
+                    fmt::format("the rows have other weights ({} log-probabilities), {:.4g} to {:.4g} times the "
+                                "reference's{}",
+                                kWhatWeighs, factors->least, factors->most,
+                                factors->are_of_samples ? ", the same for all rows of a sample" : ""));
+}
+
 Claim describe_weights(const BothEntropies& both, const Suspect& suspect) {
   if (!count_the_same(both) || is_one(factor_of_weights(both))) return {};
   const auto right = weight_of_all(both.reference), wrong = weight_of_all(both.candidate);
-  if (!right) return {};
+  if (!right) return factor_of_weights(both) ? Claim{} : describe_weights_of_rows(both);
   if (!wrong) return describe_divisors_of_ranks(both, 1 / *right);
   const std::vector<NamedDivisor> of_reference =
       divisors_of(suspect, suspect.evidence.reference, both.reference.counted());
@@ -348,13 +479,51 @@ Claim describe_z_loss(const CrossEntropy& right, const CrossEntropy& wrong) {
 
 }  // namespace
 
+namespace {
+
+// A loss that is more than a cross entropy, with an entropy bonus beside it or a penalty, has the gradient of one in its
+// error where that is of weights alone: rows with labels, by how much they weigh more or less.
+std::optional<Diagnosis> explain_by_weights_in_error(const Suspect& suspect) {
+  const TensorId& id = suspect.candidate.id;
+  if (id.kind != Kind::kGradOutput || suspect.reference.shape.size() < 2) return std::nullopt;
+  const LogicalTensor* scores = find_tensor(suspect.evidence.candidate, id.with_kind(Kind::kOutput));
+  if (scores == nullptr || !is_comparable(*scores, suspect.reference)) return std::nullopt;
+  Values error = suspect.candidate_values;
+  for (std::size_t i = 0; i < error.size(); ++i) error[i] -= suspect.reference_values[i];
+  const double near = kReadingSteps * epsilon_of(suspect.candidate.dtype) * norm_of(suspect.reference_values) /
+                      std::max(norm_of(error), std::numeric_limits<double>::min());
+  if (near > kLargestShareLeft) return std::nullopt;
+  const Values values = values_of(*scores);
+  const auto more = read_cross_entropy(values, error, static_cast<std::size_t>(scores->shape.back()), near);
+  if (!more || more->temperature != 1 || more->smoothing != 0 || more->z_loss != 0) return std::nullopt;
+  Values prediction = more->gradient_of(values);
+  double least = INFINITY, most = -INFINITY;
+  for (const auto& row : more->rows) {
+    if (!row) continue;
+    least = std::min(least, row->weight);
+    most = std::max(most, row->weight);
+  }
+  for (std::size_t i = 0; i < prediction.size(); ++i) prediction[i] += suspect.reference_values[i];
+  auto found = suspect.explained_by(
+      Cause::kOtherLoss, prediction,
+      fmt::format("its rows have other weights ({} the log-probability of a row's label), by {:.4g} to {:.4g} more, and "
+                  "what else is in it is right",
+                  kWhatWeighs, least, most));
+  if (found) found->group = kOfWeights;
+  return found;
+}
+
+}  // namespace
+
 std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect) {
   const std::optional<BothEntropies> both = read_both(suspect);
-  if (!both) return std::nullopt;
+  if (!both) return explain_by_weights_in_error(suspect);
   const CrossEntropy &right = both->reference, &wrong = both->candidate;
   const auto holds = [&](const CrossEntropy& predicted, const Claim& claim) -> std::optional<Diagnosis> {
     if (claim.what.empty()) return std::nullopt;
-    return suspect.explained_by(claim.cause, predicted.gradient_of(both->scores), claim.what);
+    auto found = suspect.explained_by(claim.cause, predicted.gradient_of(both->scores), claim.what);
+    if (found) found->group = claim.group;
+    return found;
   };
   CrossEntropy predicted = right;
   predicted.temperature = wrong.temperature;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "diagnose/diagnosis.h"
@@ -35,6 +36,9 @@ inline constexpr double kLargestShareLeft = 0.25;
 // True where `predicted` is the candidate's number `wrong`, to within a share of its error that a single number meets by
 // chance as seldom as many values meet theirs, or to within its rounding where that is more.
 bool is_number_met(double predicted, double right, double wrong, Dtype dtype);
+
+// The group of diagnoses of a loss's gradient by the weights that samples have: of its value they tell nothing.
+inline constexpr std::string_view kOfWeights = "weights";
 
 // True but for a gradient that was seen under another name, as that of tied parameters: its bytes are in `seen`, where they
 // are entered.
@@ -89,8 +93,9 @@ std::optional<Diagnosis> accumulated_again(const Suspect& suspect);  // fits not
 std::optional<Diagnosis> not_zeroed(const Suspect& suspect);         // fits nothing to the candidate's values
 std::optional<Diagnosis> left_over(const Suspect& suspect);
 std::optional<Diagnosis> reduced_along_other_axis(const Suspect& suspect);
-// The values have a factor, or lack precision: factors.cpp.
+// The values have a factor, or lack precision: factors.cpp; or a factor and a number more: lines.cpp.
 std::optional<Diagnosis> rank_factor(const Suspect& suspect);
+std::optional<Diagnosis> shifted_and_scaled(const Suspect& suspect);
 std::optional<Diagnosis> coarser_precision(const Suspect& suspect);
 std::optional<Diagnosis> rounded_numbers(const Suspect& suspect);  // of a few: a loss, a norm
 // The values lie at other indices, or some of them are wrong: places.cpp, layouts.cpp, regions.cpp.
@@ -103,6 +108,10 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect);
 std::optional<Diagnosis> bias_alone(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
+// A moving average of a parameter follows it otherwise: moving_averages.cpp.
+std::optional<Diagnosis> follows_otherwise(const Suspect& suspect);
+// Running statistics follow the samples otherwise: running_statistics.cpp.
+std::optional<Diagnosis> follows_samples_otherwise(const Suspect& suspect);
 // A rank's part has the values of another rank's, or of the rank's own at another time: copies.cpp.
 std::optional<Diagnosis> other_part(const Suspect& suspect);
 // A loss was taken over the ranks' own parts: losses.cpp. These fit nothing to the candidate's values.
@@ -110,6 +119,8 @@ std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
 std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);
 // The cross entropy of scores is another one, as the gradient with respect to them tells: entropies.cpp.
 std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect);
+// The gradient of a loss has other weights: weights_of_samples.cpp.
+std::optional<Diagnosis> weighed_otherwise(const Suspect& suspect);
 // True where the candidate's cross entropy, read from its gradient, differs from the reference's by as much as the losses
 // `right` and `wrong` of their micro-batch do.
 bool does_entropy_account_for(double right, double wrong, const Suspect& suspect);

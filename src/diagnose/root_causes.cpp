@@ -17,6 +17,7 @@
 #include "diagnose/configurations.h"
 #include "diagnose/dataflow.h"
 #include "diagnose/initialisation.h"
+#include "diagnose/left_overs.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/losses_by_gradients.h"
 #include "diagnose/own_numbers.h"
@@ -181,8 +182,29 @@ std::string describe_other_order(const Finding& finding, bool made_here, bool is
   return fmt::format("{}; {}", units, what);
 }
 
+// True where all that modules were given and returned in the micro-batch of a loss was compared, and is right.
+bool is_forward_right(const TensorId& loss, const Report& report) {
+  const auto is_of_forward = [&](const Finding& finding) {
+    return (finding.id.kind == Kind::kInput || finding.id.kind == Kind::kOutput) &&
+           finding.id.iteration == loss.iteration && finding.id.microbatch == loss.microbatch;
+  };
+  return std::ranges::any_of(report.passed, is_of_forward) && std::ranges::none_of(report.findings, is_of_forward);
+}
+
+// What a loss may be made of beside what was compared.
+std::string describe_unrecorded(const Evidence& evidence) {
+  const auto models =
+      evidence.candidate_trace == nullptr ? std::vector<std::string>() : models_without_grad(*evidence.candidate_trace);
+  if (models.empty()) return "or of labels, weights and the like that no module is given";
+  return fmt::format(
+      "or of labels, weights and what {} return{}, called without gradients and not recorded (`ttrace collect --no-grad` "
+      "records such calls)",
+      comma_list(models), models.size() == 1 ? "s" : "");
+}
+
 // A clause about an error that no hypothesis explains.
-std::string describe_unexplained(const Finding& finding, const RootCause& root) {
+std::string describe_unexplained(const Finding& finding, const RootCause& root, const Report& report,
+                                 const Evidence& evidence) {
   if (finding.exceeded == Statistic::kCoherence) {
     return "the same small factor is in every layer, too near to 1 to be seen in any one of them";
   }
@@ -193,6 +215,11 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root) 
   const bool is_gradient = finding.id.kind == Kind::kMainGrad || finding.id.kind == Kind::kParamGrad;
   if (finding.reason == Reason::kReplicasDisagree && is_gradient) {
     return "ranks hold values of their own where they are to agree, and nothing known explains these";
+  }
+  if (is_loss_of_backward(finding.id) && is_forward_right(finding.id, report)) {
+    return "nothing known explains the error; all that modules were given and returned in its micro-batch is right, so "
+           "that the loss is made otherwise of it, " +
+           describe_unrecorded(evidence);
   }
   return "nothing known explains the error";
 }
@@ -371,6 +398,20 @@ void add_configurations(const Report& report, const Evidence& evidence,
   }
 }
 
+// Says of losses that nothing else explains how models are configured otherwise that are called without gradients.
+void add_configurations_without_grad(const Report& report, const Evidence& evidence,
+                                     std::vector<std::optional<Diagnosis>>& diagnoses) {
+  if (evidence.configured == nullptr || evidence.candidate_trace == nullptr) return;
+  const std::string others = configured_otherwise_without_grad(*evidence.configured, *evidence.candidate_trace);
+  for (std::size_t i = 0; i < diagnoses.size() && !others.empty(); ++i) {
+    const Finding& finding = report.findings[report.explanation.roots[i].finding];
+    const bool is_open = !diagnoses[i] || diagnoses[i]->cause == Cause::kRegion;
+    if (!is_open || !is_loss_of_backward(finding.id)) continue;
+    diagnoses[i] = Diagnosis{Cause::kConfiguredOtherwise, 0,
+                             "a model that is called without gradients is configured otherwise: " + others};
+  }
+}
+
 // Says of roots that come after other draws than the reference's how these are others, where no hypothesis about the
 // error holds.
 void add_draws(const Report& report, const Evidence& evidence, std::vector<std::optional<Diagnosis>>& diagnoses) {
@@ -504,8 +545,10 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   std::vector<std::optional<Diagnosis>> diagnoses = diagnose_roots(report, made_here, evidence);
   add_configurations(report, evidence, diagnoses);
   add_draws(report, evidence, diagnoses);
+  add_left_overs(report, evidence, diagnoses);
   add_rank_scales(report, evidence, diagnoses);
   add_gradients_of_losses(report, evidence, diagnoses);
+  add_configurations_without_grad(report, evidence, diagnoses);
   add_clips(report, evidence, diagnoses);
   std::set<std::size_t> all_made_here;  // indices into the report's findings
   for (std::size_t i = 0; i < made_here.size(); ++i) {
@@ -518,7 +561,7 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
     const Finding& finding = report.findings[cause.finding];
     std::string what = is_rounding(finding, evidence)
                            ? describe_other_order(finding, all_made_here.contains(cause.finding), i == 0)
-                           : describe_unexplained(finding, cause);
+                           : describe_unexplained(finding, cause, report, evidence);
     if (diagnoses[i]) {
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;

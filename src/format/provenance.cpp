@@ -358,6 +358,9 @@ std::shared_ptr<const ModuleConfigurations> parse_configurations(const std::stri
       modules[module] = values.at(place);
     }
   }
+  for (const auto& [module, place] : json.value("without_grad", std::map<std::string, std::size_t>())) {
+    configurations.without_grad[module] = values.at(place);
+  }
   return std::make_shared<ModuleConfigurations>(std::move(configurations));
 } catch (const std::exception&) {  // of JSON that is none, or of a place that is none
   throw InputError(fmt::format(

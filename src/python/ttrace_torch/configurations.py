@@ -7,18 +7,20 @@ import json
 import math
 import re
 import types
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from .clock import Chunk
-from .names import name_of_class, plain_class, recordable
+from .names import name_of_class, numbered, plain_class, plain_name, recordable
 from .sources import by_pattern
 
 _MOST_BYTES = 1 << 18  # of the document, a quarter of what a trace can hold of all facts
 _MOST_ATTRIBUTES = 256  # of a module or an object
 _MOST_LETTERS = 64
+_MOST_MODELS = 8  # that are called without gradients
 _MOST_ITEMS = 8
 _OBJECT = re.compile(r"(^|_)(config|cfg|hparams|args)$")
 # What is private to the machine or the user, or counts modules.
@@ -35,6 +37,8 @@ class Configurations:
     def __init__(self) -> None:
         self._chunks: dict[int, dict[str, tuple[torch.nn.Module, Fixed]]] = {}  # by number, and the module's name
         self._seen: set[int] = set()
+        self._without_grad: dict[str, tuple[torch.nn.Module, Fixed]] = {}  # by name, which begins with a class's
+        self._titles: Counter[str] = Counter()
 
     def saw(self, chunk: Chunk) -> None:
         """Before the first call of a chunk; of each only the first time counts."""
@@ -45,6 +49,15 @@ class Configurations:
     def saw_alone(self, chunk: int, module: torch.nn.Module, names: dict[int, str]) -> None:
         """Before a call of a module that is part of none, such as a loss, which is recorded with those of `chunk`."""
         self._look_at(chunk, ((names[id(inner)], inner) for inner in module.modules()))
+
+    def saw_without_grad(self, model: torch.nn.Module) -> None:
+        """Before a call without gradients by the program itself. Those of models that train are left out in the end."""
+        if self._titles.total() == _MOST_MODELS or any(model is seen for seen, _ in self._without_grad.values()):
+            return
+        title = numbered(plain_name(type(model)), self._titles)
+        for path, module in model.named_modules():
+            name = recordable(f"{title}.{path}" if path else title)
+            self._without_grad[name] = module, _configuration_of(module)
 
     def _look_at(self, chunk: int, modules: Iterable[tuple[str | None, torch.nn.Module]]) -> None:
         known = self._chunks.setdefault(chunk, {})
@@ -60,7 +73,14 @@ class Configurations:
             modules = self._chunks.get(number, {})
             places = {name: values.place_of(_value(*seen, objects)) for name, seen in modules.items()}
             chunks.append(by_pattern(places))
+        trained = {id(module) for modules in self._chunks.values() for module, _ in modules.values()}
+        without_grad = {
+            name: values.place_of(_value(*seen, objects))
+            for name, seen in self._without_grad.items()
+            if id(seen[0]) not in trained
+        }
         document = {"objects": objects.items, "values": values.items, "modules": chunks}
+        document |= {"without_grad": without_grad} if without_grad else {}
         return document if any(chunks) and len(json.dumps(document)) <= _MOST_BYTES else {}
 
 

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize, stateless
 
 from . import adapters, patches
 from .adapters import Adapter
-from .clock import Chunk, Microbatch
+from .clock import Chunk, Microbatch, unwrapped
 from .collector import Collector
 from .compiled import is_compiling
 from .data_loading import is_fetching
@@ -312,6 +312,8 @@ class Modules:
     def _see_call_without_grad(self, module: torch.nn.Module, is_model: bool) -> None:
         self.gaps.without_grad(module)
         if is_model:
+            if self._collector.is_recorded():
+                self._collector.configurations.saw_without_grad(unwrapped(module))
             for act in self._collector.on_call_without_grad:
                 act(module)
 
