@@ -76,10 +76,11 @@ double explaining_bound(const Finding& finding, const LogicalTensor& candidate) 
 
 // Tests the hypotheses that need the measured sums only. Those are of one replica, and say nothing where replicas
 // differ.
-std::optional<Diagnosis> diagnose_sums(const Finding& finding, double bound, const Evidence& evidence) {
+std::optional<Diagnosis> diagnose_sums(const Finding& finding, double bound, bool tells_factor,
+                                       const Evidence& evidence) {
   if (!finding.difference || finding.reason == Reason::kReplicasDisagree) return std::nullopt;
   if (auto diagnosis = zero(finding)) return diagnosis;
-  return uniform_factor(finding, bound, evidence);
+  return tells_factor ? uniform_factor(finding, bound, evidence) : std::nullopt;
 }
 
 constexpr std::int32_t kMostReplicas = 64;  // that are compared; a tensor may have thousands
@@ -223,10 +224,8 @@ std::optional<Suspect> suspect_of(const Finding& finding, const LogicalTensor& r
 std::optional<Diagnosis> diagnose_values(const Finding& finding, const LogicalTensor& reference,
                                          const LogicalTensor& candidate, const Evidence& evidence) {
   const double bound = explaining_bound(finding, candidate);
-  const bool is_of_samples = finding.id.kind == Kind::kBufferAfter && is_small(candidate);
-  if (!is_of_samples) {
-    if (auto diagnosis = diagnose_sums(finding, bound, evidence)) return diagnosis;
-  }
+  const bool is_factor_told = finding.id.kind == Kind::kBufferAfter && is_small(candidate);  // among `kHypotheses`
+  if (auto diagnosis = diagnose_sums(finding, bound, !is_factor_told, evidence)) return diagnosis;
   if (reference.shape != candidate.shape || reference.rows || candidate.rows) return std::nullopt;
   if (finding.difference && finding.difference->rel_err() > bound) {
     const double near = std::min(bound, finding.difference->rel_err() * kLargestShareLeft);

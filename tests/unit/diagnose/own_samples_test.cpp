@@ -56,9 +56,9 @@ Trace trace_of_run(const std::string& axes, const std::vector<TensorOfRun>& tens
 }
 
 RootCause root_of_runs(const std::vector<TensorOfRun>& right, const std::vector<TensorOfRun>& wrong,
-                       double allowed = 1e-5) {
+                       double allowed = 1e-5, const std::string& axes = "dp=2") {
   const std::string text = "'*': {input: {dp_dim: 0}, output: {dp_dim: 0}, grad_output: {dp_dim: 0}}\n";
-  const Trace a = trace_of_run("", right), b = trace_of_run("dp=2", wrong);
+  const Trace a = trace_of_run("", right), b = trace_of_run(axes, wrong);
   const Alignment reference = align(a, annotations(text), {});
   const Alignment candidate = align(b, annotations(text), layout_of(reference));
   REQUIRE(candidate.findings.empty());
@@ -304,24 +304,26 @@ TEST_CASE("gradients of the iteration before that are in all of this one by one 
     std::vector<TensorOfRun> tensors;
     for (const std::int32_t iteration : {0, 1}) {
       for (const std::size_t size : {32U, 3U, 12U}) {
-        Values values = drawn_samples(40 + static_cast<std::uint32_t>(size), -1, 1, size);
-        if (iteration == 1) {
-          const Values before = values;
-          values = drawn_samples(60 + static_cast<std::uint32_t>(size), -1, 1, size);
-          for (std::size_t i = 0; i < size; ++i) values[i] += left * (is_noisy && size < 16 ? values[i] : before[i]);
+        const auto seed = static_cast<std::uint32_t>(size);
+        const Values before = drawn_samples(40 + seed, -1, 1, size);
+        const Values term = iteration == 0 ? before : drawn_samples(60 + seed, -1, 1, size);
+        Values sum = term;
+        for (std::size_t i = 0; i < size && iteration == 1; ++i) {
+          sum[i] += left * (is_noisy && size < 16 ? term[i] : before[i]);
         }
-        tensors.push_back({{.iteration = iteration, .kind = Kind::kMainGrad, .name = fmt::format("fc{}.w", size)},
-                           {static_cast<std::int64_t>(size)},
-                           values});
+        TensorId id{.iteration = iteration, .microbatch = 0, .kind = Kind::kParamGrad, .name = fmt::format("fc{}.w", size)};
+        tensors.push_back({id, {static_cast<std::int64_t>(size)}, term});
+        id.microbatch = kNoMicrobatch;
+        tensors.push_back({id.with_kind(Kind::kMainGrad), {static_cast<std::int64_t>(size)}, sum});
       }
     }
     return tensors;
   };
-  const RootCause root = root_of_runs(run(0, false), run(0.25, false));
+  const RootCause root = root_of_runs(run(0, false), run(0.25, false), 1e-5, "");
   CHECK(root.diagnosis == Cause::kLeftOver);
   CHECK_MESSAGE(has(root.sentence, "0.25 times the gradient of iteration 0 is still in it"), root.sentence);
   CHECK_MESSAGE(root.alike.size() == 2, root.sentence);
-  const RootCause some = root_of_runs(run(0, false), run(0.25, true));
+  const RootCause some = root_of_runs(run(0, false), run(0.25, true), 1e-5, "");
   CHECK_MESSAGE(some.alike.empty(), some.sentence);
 }
 
