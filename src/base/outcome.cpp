@@ -27,7 +27,7 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "lies on its ranks as terms of a sum that was never made, or values that were never averaged"},
     {Cause::kUniformFactor, "uniform-factor",
      "is the reference's times one number (which may be the size of an axis, of two, the number of micro-batches, or "
-     "one over it); or an input that is that and a number more"},
+     "one over it)"},
     {Cause::kStale, "stale", "is that of another micro-batch or iteration"},
     {Cause::kOtherTensor, "other-tensor",
      "is another tensor of the micro-batch, another parameter's, or in one rank's part that of another rank"},

@@ -37,6 +37,7 @@ struct LineSums {
     xx += other.xx;
   }
   double spread() const { return std::max(0.0, xx - x * x / n); }  // of the reference's: a sum of squares
+  double wrong_spread() const { return std::max(0.0, yy - y * y / n); }
   Line fit() const {
     const double slope = (xy - x * y / n) / spread();
     return {slope, (y - slope * x) / n};
@@ -53,15 +54,10 @@ bool is_standard(double n, double sum, double squares) {
 
 using LineKey = std::pair<std::int32_t, std::int64_t>;  // rank, channel
 
-// The parts of a tensor: by the rank that holds them, and along a dimension of channels, where there is one.
-struct Cut {
-  std::optional<std::size_t> dim;
-  bool is_by_rank = true;
-};
-
 class LinesOfParts {
  public:
-  LinesOfParts(const Suspect& suspect, const Cut& cut) : suspect_(suspect), cut_(cut) {
+  // Of each rank, or of its channels along a dimension.
+  LinesOfParts(const Suspect& suspect, std::optional<std::size_t> dim) : suspect_(suspect), dim_(dim) {
     for (const LocalTensor& part : suspect.parts) {
       for (const std::int64_t place : part.positions) {
         if (place < 0) continue;
@@ -71,14 +67,20 @@ class LinesOfParts {
     }
   }
 
+  // True where every part has enough values, and is nothing but its line: what that leaves is little beside what the part
+  // varies by, and beside its norm.
   bool tell() const {
-    return std::ranges::all_of(sums_, [](const auto& item) {
+    constexpr double kLeastSpread = 1e-12;  // of its square: values that are all one tell no line
+    return std::ranges::all_of(sums_, [&](const auto& item) {
       const LineSums& sums = item.second;
-      return sums.n >= static_cast<double>(kFewestValues) && sums.spread() > 1e-12 * sums.xx;
+      if (sums.n < static_cast<double>(kFewestValues) || sums.spread() <= kLeastSpread * sums.xx) return false;
+      const double left = std::max(0.0, sums.wrong_spread() - sums.fit().slope * (sums.xy - sums.x * sums.y / sums.n));
+      return left <= kLargestShareLeft * kLargestShareLeft * sums.wrong_spread() &&
+             left <= suspect_.bound * suspect_.bound * sums.yy;
     });
   }
 
-  // The candidate's values as the lines make them; empty where the parts have little to do with the reference's.
+  // The candidate's values as the lines make them.
   Values prediction() const {
     Values predicted = suspect_.reference_values;
     for (const LocalTensor& part : suspect_.parts) {
@@ -89,15 +91,10 @@ class LinesOfParts {
         predicted[at] = line.slope * suspect_.reference_values[at] + line.offset;
       }
     }
-    double left = 0, spread = 0;
-    for (std::size_t i = 0; i < predicted.size(); ++i) {
-      left += (suspect_.candidate_values[i] - predicted[i]) * (suspect_.candidate_values[i] - predicted[i]);
-    }
-    for (const auto& [key, sums] : sums_) spread += std::max(0.0, sums.yy - sums.y * sums.y / sums.n);
-    return left <= kLargestShareLeft * kLargestShareLeft * spread ? predicted : Values{};
+    return predicted;
   }
 
-  // The lines of ranks, or of channels, that are not that of the first.
+  // True where the lines of ranks are not all one.
   bool are_several() const {
     const Line first = sums_.begin()->second.fit();
     return std::ranges::any_of(sums_, [&](const auto& item) {
@@ -123,53 +120,41 @@ class LinesOfParts {
     std::vector<std::string> words;
     for (const auto& [key, sums] : sums_) {
       const Line line = sums.fit();
-      words.push_back(fmt::format("{:.4g} times it and {:.4g}", line.slope, line.offset));
-      if (cut_.is_by_rank) words.back() += fmt::format(" on rank {}", key.first);
+      words.push_back(fmt::format("{:.4g} times it and {:.4g} on rank {}", line.slope, line.offset, key.first));
     }
     return comma_list(words);
   }
 
  private:
   LineKey key_of(std::int32_t rank, std::int64_t place) const {
-    if (!cut_.dim) return {cut_.is_by_rank ? rank : 0, 0};
-    const Slices slices(suspect_.reference.shape, *cut_.dim);
-    return {cut_.is_by_rank ? rank : 0, place / slices.inner % slices.extent};
+    if (!dim_) return {rank, 0};
+    const Slices slices(suspect_.reference.shape, *dim_);
+    return {rank, place / slices.inner % slices.extent};
   }
 
   const Suspect& suspect_;
-  const Cut cut_;
+  const std::optional<std::size_t> dim_;
   std::map<LineKey, LineSums> sums_;
 };
 
-std::string describe_channels(const Suspect& suspect, const Cut& cut) {
-  if (!cut.dim) return "";
-  return fmt::format(", in each of the {} channels of dimension {}", suspect.reference.shape[*cut.dim], *cut.dim);
-}
-
-std::optional<Diagnosis> explain_by_lines(const Suspect& suspect, const Cut& cut) {
-  const LinesOfParts lines(suspect, cut);
-  if (!lines.tell() || (cut.is_by_rank && !lines.are_several())) return std::nullopt;
-  const Values prediction = lines.prediction();
-  if (prediction.empty()) return std::nullopt;
-  const std::string channels = describe_channels(suspect, cut);
-  if (cut.is_by_rank && lines.are_standardised()) {
+std::optional<Diagnosis> explain_by_lines(const Suspect& suspect, std::optional<std::size_t> dim) {
+  const LinesOfParts lines(suspect, dim);
+  if (!lines.tell() || !lines.are_several()) return std::nullopt;
+  if (lines.are_standardised()) {
+    const std::string channels =
+        dim ? fmt::format(", in each of the {} channels of dimension {}", suspect.reference.shape[*dim], *dim) : "";
     return suspect.explained_by(
-        Cause::kOwnSamples, prediction,
-        fmt::format("each rank's part is standardised by itself{0}: its mean is 0 and its standard deviation 1 on every "
+        Cause::kOwnSamples, lines.prediction(),
+        fmt::format("each rank's part is standardised by itself{}: its mean is 0 and its standard deviation 1 on every "
                     "rank, and in the reference over all: the mean and the deviation are those of each rank's own "
                     "samples, in place of all",
                     channels));
   }
-  // A linear with another input has a bias that stays: lines of channels are then no mistake of their own.
-  if (cut.dim && suspect.reference.id.kind != Kind::kInput) return std::nullopt;
-  if (!cut.is_by_rank) {
-    return suspect.explained_by(
-        Cause::kUniformFactor, prediction,
-        fmt::format("every element is a multiple of the reference's{}, and a number: {}", channels, lines.describe()));
-  }
+  // A linear with another input has a bias that stays: lines of channels are no mistake of their own.
+  if (dim) return std::nullopt;
   return suspect.explained_by(
-      Cause::kRankFactor, prediction,
-      fmt::format("each rank's part is a multiple of the reference's{}, and a number: {}", channels, lines.describe()));
+      Cause::kRankFactor, lines.prediction(),
+      fmt::format("each rank's part is a multiple of the reference's, and a number: {}", lines.describe()));
 }
 
 }  // namespace
@@ -179,13 +164,9 @@ std::optional<Diagnosis> shifted_and_scaled(const Suspect& suspect) {
   const bool is_activation =
       kind == Kind::kInput || kind == Kind::kOutput || kind == Kind::kGradInput || kind == Kind::kGradOutput;
   if (!is_activation || suspect.parts.empty()) return std::nullopt;
-  std::vector<std::optional<std::size_t>> dims = {std::nullopt};
-  for (std::size_t dim = 1; dim < suspect.reference.shape.size(); ++dim) dims.emplace_back(dim);
-  for (const bool is_by_rank : {false, true}) {
-    if (!is_by_rank && kind != Kind::kInput) continue;
-    for (const std::optional<std::size_t>& dim : dims) {
-      if (auto found = explain_by_lines(suspect, {dim, is_by_rank})) return found;
-    }
+  if (auto found = explain_by_lines(suspect, std::nullopt)) return found;
+  for (std::size_t dim = 1; dim < suspect.reference.shape.size(); ++dim) {
+    if (auto found = explain_by_lines(suspect, dim)) return found;
   }
   return std::nullopt;
 }
