@@ -13,7 +13,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/describe.h"
 #include "base/tensor_name.h"
 
 namespace ttrace {
@@ -300,15 +299,16 @@ std::string configured_otherwise(const TensorId& id, const ConfiguredOtherwise& 
 }
 
 std::string configured_otherwise_without_grad(const ConfiguredOtherwise& configured, const Trace& candidate) {
-  std::vector<std::string> texts;
+  ConfiguredOtherwise without_grad;
   for (const auto& [module, said] : Statements(candidate).without_grad()) {
-    const auto others = configured.find(module);
-    if (others == configured.end()) continue;
-    for (const OtherAttribute& other : others->second) {
-      texts.push_back(fmt::format("{}: {}", printable(module), text_of(other)));
-    }
+    if (const auto others = configured.find(module); others != configured.end()) without_grad.insert(*others);
   }
-  return comma_list(texts);
+  std::vector<std::string> texts;
+  for (const OtherAttribute& other : group_by_attribute(without_grad)) {
+    const std::string more = other.modules == 1 ? "" : fmt::format(", and {} more", other.modules - 1);
+    texts.push_back(fmt::format("{}{}: {}", printable(other.module), more, text_of(other)));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 std::vector<std::string> models_without_grad(const Trace& trace) {

@@ -94,11 +94,13 @@ class LinesOfParts {
     return predicted;
   }
 
-  // True where the lines of ranks are not all one.
+  // True where ranks have other lines than the first.
   bool are_several() const {
-    const Line first = sums_.begin()->second.fit();
+    const std::int32_t first_rank = sums_.begin()->first.first;
     return std::ranges::any_of(sums_, [&](const auto& item) {
-      const Line line = item.second.fit();
+      const auto of_first = sums_.find({first_rank, item.first.second});
+      if (of_first == sums_.end()) return true;
+      const Line line = item.second.fit(), first = of_first->second.fit();
       const double size = std::sqrt(item.second.yy / item.second.n);
       return std::abs(line.slope - first.slope) > suspect_.bound * std::abs(first.slope) ||
              std::abs(line.offset - first.offset) > suspect_.bound * size;

@@ -34,6 +34,28 @@ def test_modules_are_recorded_with_the_plain_attributes_that_their_constructors_
     assert document["values"][modules["CrossEntropyLoss"]]["attributes"]["label_smoothing"] == "0.1"
 
 
+TAUGHT = """
+import torch
+from torch import nn
+student, teacher = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+optimizer = torch.optim.SGD(student.parameters(), 0.1)
+with torch.no_grad():
+    student(torch.randn(2, 4))
+    wanted = teacher(torch.randn(2, 4))
+(student(torch.randn(2, 4)) - wanted).square().mean().backward()
+optimizer.step()
+"""
+
+
+def test_a_model_that_is_called_without_gradients_alone_is_described_beside_those_that_train(collect, tmp_path):
+    program = tmp_path / "taught.py"
+    program.write_text(TAUGHT)
+    document = facts_of(collect(command=python(program)))["configurations"]
+    values = {name: document["values"][place]["attributes"] for name, place in document["without_grad"].items()}
+    assert set(values) == {"Sequential", "Sequential.0", "Sequential.1"}
+    assert values["Sequential.1"]["p"] == "0.5" and values["Sequential.1"]["training"] == "True"
+
+
 def test_neither_secrets_nor_places_are_recorded(collect):
     text = json.dumps(facts_of(collect(command=python(PROGRAM)))["configurations"])
     assert not any(secret in text for secret in ("hf_secret", "/home/", "0x"))

@@ -640,3 +640,21 @@ def test_what_is_configured_otherwise_and_differs_in_no_tensor_is_a_remark(first
     assert other.items() >= facts.items(), verdict
     assert "same, with modules that are configured otherwise" in verdict.text, verdict
     assert "configured otherwise: 0.dropout, and 2 more: p 0.3, reference 0.1" in verdict.text, verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "mistake", "cause", "words"),
+    [
+        ("standardised", "own", "own-samples", "standardised by itself, in each of the 16 channels"),
+        ("weighted", "own", "mean-of-means", "each rank divides by the sum of its own weights"),
+        ("dice", "own", "own-samples", "a ratio of sums (Dice, IoU, F1) where each rank takes the sums over its own"),
+        ("taught", "train", "configured-otherwise", "Sequential, and 4 more: training True, reference False"),
+    ],
+)
+def test_what_ranks_take_of_their_own_samples_alone_is_named(first_verdict, kind, mistake, cause, words):
+    right = first_verdict("whole_batch", kind)
+    assert answers(right) == (SAME, "same"), right
+    wrong = first_verdict("whole_batch", kind, mistake=mistake)
+    assert answers(wrong) == (DIFFERENT, "different"), wrong
+    (root, *_) = wrong.report["roots"]
+    assert root["diagnosis"] == cause and words in root["sentence"], wrong

@@ -136,8 +136,8 @@ Cause = Literal[
     "missing-contribution",
     "stale-operand",  # is a weight's gradient, computed with the input of another module or micro-batch
     "other-rows",  # has some rows of others
-    # is the reference's times a number each in the parts of some ranks, or in what they made of each other's part of
-    # the input
+    # is the reference's times a number each in the parts of some ranks, be it with one more added, or in what they made
+    # of each other's part of the input
     "rank-factor",
     "coarser-precision",  # is rounded to a narrower dtype than it, or the reference, is stored in
     "region",  # is wrong in one part of a dimension, in some ranks' parts or in some ranks' copies, and right elsewhere
@@ -150,7 +150,7 @@ Cause = Literal[
     "other-initialisation",
     "optimizer-step",  # is what a wrong step of the optimizer made, or a wrong copy of that; the message says how
     # is a loss, or the gradient of one, that is the mean of means of ranks or of micro-batches, of which some hold more
-    # elements, or labels that count, than others
+    # elements, labels that count, or weight, than others
     "mean-of-means",
     # is computed by a module that is configured otherwise than the reference's (eps, p, scale, ...)
     "configured-otherwise",
@@ -158,11 +158,18 @@ Cause = Literal[
     # on ranks whose copies must be equal
     "drawn-otherwise",
     # is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another number, of other
-    # labels or rows that count, at another temperature, or with another part of a further loss
+    # labels or rows that count or with other weights of them, at another temperature, or with another part of a further
+    # loss
     "other-loss",
     "other-norm",  # is a norm of gradients that lacks some of them, counts some twice, or is another norm of all
     # is a main gradient that was reduced along another axis than its own, over other parameters of its kind
     "other-group",
+    # is made by each rank of its own samples alone, where the reference takes all: standardised by their mean and
+    # deviation, or a loss that is a ratio of sums
+    "own-samples",
+    # is a moving average that follows its parameter otherwise: as that was before its step, or by another decay; or
+    # running statistics that follow others of the same samples
+    "other-average",
 ]
 
 Standing = Literal[

@@ -51,6 +51,17 @@ std::vector<std::string> remarks(const Trace& reference, const Trace& candidate)
 
 using Texts = std::vector<std::string>;
 
+// The same, beside a model that the program calls without gradients.
+Trace with_teacher(Trace trace, const Attributes& teacher) {
+  ModuleConfigurations configurations = *trace.ranks[0].configurations;
+  for (const char* module : {"Teacher", "Teacher.drop"}) {
+    configurations.without_grad[module] =
+        std::make_shared<ModuleConfiguration>(ModuleConfiguration{"nn.Teacher", teacher});
+  }
+  trace.ranks[0].configurations = std::make_shared<ModuleConfigurations>(std::move(configurations));
+  return trace;
+}
+
 }  // namespace
 
 TEST_SUITE_BEGIN("diagnose");
@@ -60,6 +71,20 @@ TEST_CASE("attributes that both sides have are compared as numbers, or as Python
   CHECK(remarks(reference, configured_as({{{"eps", "1e-06"}, {"p", "1.0"}, {"act", "'relu'"}}})) ==
         Texts{"act 'relu', reference 'gelu'", "eps 1e-06, reference 1e-05"});
   CHECK(remarks(reference, reference).empty());
+}
+
+TEST_CASE("a model that is called without gradients is compared, too, and named as such") {
+  const Attributes module = {{"eps", "1e-05"}};
+  const Trace right = with_teacher(configured_as({module}), {{"training", "False"}});
+  const Trace wrong = with_teacher(configured_as({module}), {{"training", "True"}});
+  CHECK(remarks(right, right).empty());
+  CHECK(remarks(right, wrong) == Texts{"training True, reference False"});
+  CHECK(configured_otherwise_without_grad(compared(right, wrong), wrong) ==
+        "Teacher, and 1 more: training True, reference False");
+  const Trace other = configured_as({{{"eps", "1e-06"}}});
+  CHECK(configured_otherwise_without_grad(compared(configured_as({module}), other), other).empty());
+  CHECK(models_without_grad(wrong) == Texts{"Teacher"});
+  CHECK(models_without_grad(other).empty());
 }
 
 TEST_CASE("sizes that are a rank's part, and what says how a program runs on ranks, may differ") {
