@@ -42,6 +42,7 @@ std::optional<Diagnosis> explain_by_stretches(std::size_t length, const std::str
   Values prediction = suspect.reference_values;
   double least = INFINITY, most = -INFINITY;
   std::size_t met = 0;
+  bool are_left_out = true;  // or as they are: of the others a region says where they lie
   for (std::size_t k = 0; k < count; ++k) {
     Factor factor;
     for (std::size_t i = k * length; i < (k + 1) * length; ++i) {
@@ -52,9 +53,11 @@ std::optional<Diagnosis> explain_by_stretches(std::size_t length, const std::str
     for (std::size_t i = k * length; i < (k + 1) * length; ++i) prediction[i] *= factor.value();
     least = std::min(least, factor.value());
     most = std::max(most, factor.value());
+    const double apart = std::min(std::abs(factor.value()), std::abs(factor.value() - 1));
+    are_left_out = are_left_out && apart <= suspect.bound;
     ++met;
   }
-  if (met < kFewestSamples || !(most - least > suspect.bound * std::abs(most))) return std::nullopt;
+  if (met < kFewestSamples || are_left_out || !(most - least > suspect.bound * std::abs(most))) return std::nullopt;
   return suspect.explained_by(
       Cause::kOtherLoss, prediction,
       fmt::format("each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "

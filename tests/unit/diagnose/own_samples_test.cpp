@@ -161,6 +161,10 @@ TEST_CASE("samples that weigh otherwise each, and an error that is no weight") {
   const RootCause root = root_of_batch(Kind::kGradOutput, right, times_each(right, by_row));
   CHECK(root.diagnosis == Cause::kOtherLoss);
   CHECK_MESSAGE(has(root.sentence, "each sample has the reference's gradient times a number of its own"), root.sentence);
+  const RootCause without = root_of_batch(Kind::kGradOutput, right, times_each(right, [](std::size_t i, double) {
+                                            return i / kChannels < 5 ? 0 : 1;
+                                          }));
+  CHECK_MESSAGE(without.diagnosis == Cause::kRegion, without.sentence);
   const RootCause other = root_of_batch(Kind::kGradOutput, right, drawn_samples(9));
   CHECK_MESSAGE(!other.diagnosis, other.sentence);
 }
