@@ -45,6 +45,7 @@ struct AbftOptions {
   std::string trace, only;
   AnnotationSource annotations;
   std::string threshold = "v-abft", e_max;
+  int block = 0;
   ReportOptions report;
   int threads = 0;
 };
@@ -52,6 +53,7 @@ struct AbftOptions {
 SelfCheckOptions thresholds_of(const AbftOptions& options) {
   SelfCheckOptions how;
   how.method = kMethods.at(options.threshold);
+  how.block = options.block;
   if (options.e_max.empty()) return how;
   if (how.method != abft::ThresholdMethod::kVariance) {
     throw InputError(fmt::format("--e-max: says nothing to --threshold {}; expected v-abft", options.threshold));
@@ -72,6 +74,7 @@ std::string command_of(const AbftOptions& options) {
   add("--only", options.only);
   if (options.threshold != AbftOptions().threshold) add("--threshold", options.threshold);
   add("--e-max", options.e_max);
+  if (options.block > 0) command += fmt::format(" --block {}", options.block);
   return command;
 }
 
@@ -153,6 +156,12 @@ void add_abft(CLI::App& app, Run& run_command) {
   abft->add_option("--e-max", options->e_max,
                    "What products round on your platform, from `ttrace calibrate` [V-ABFT's values]")
       ->type_name("FILE");
+  add_option(*abft,
+             {.names = "--block",
+              .type = "N",
+              .help = "Compare sums of N elements, which sees smaller errors [whole rows and columns]",
+              .number = Number::kPositive},
+             options->block);
   add_options(*abft, options->report);
   add_option(*abft, option::kThreads, options->threads);
   abft->footer(R"(Linear modules must be the product of their recorded inputs and weights, forward

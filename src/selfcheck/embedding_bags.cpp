@@ -35,6 +35,11 @@ const LogicalTensor* find_input(const Alignment& alignment, const TensorId& id,
 enum class Mode { kSum, kMean, kLargest };
 constexpr std::string_view kModeNames[] = {"sum", "mean", "largest"};
 
+struct WrongElement {
+  std::int64_t bag = 0, col = 0;
+  double recorded = 0, computed = 0;
+};
+
 class Bags {
  public:
   explicit Bags(const BagCall& call)
@@ -76,10 +81,11 @@ class Bags {
     return most == counts.end() ? -1 : most->first;
   }
 
-  std::vector<std::int64_t> wrong_bags(Mode mode, std::int64_t padding) const {
-    std::vector<std::int64_t> wrong;
+  // Returns of each bag that is wrong the first wrong element.
+  std::vector<WrongElement> wrong_bags(Mode mode, std::int64_t padding) const {
+    std::vector<WrongElement> wrong;
     for (std::int64_t bag = 0; bag < bags_; ++bag) {
-      if (!is_right(bag, mode, padding)) wrong.push_back(bag);
+      if (const auto element = wrong_element(bag, mode, padding)) wrong.push_back(*element);
     }
     return wrong;
   }
@@ -88,7 +94,7 @@ class Bags {
   std::int64_t width() const { return width_; }
 
  private:
-  bool is_right(std::int64_t bag, Mode mode, std::int64_t padding) const {
+  std::optional<WrongElement> wrong_element(std::int64_t bag, Mode mode, std::int64_t padding) const {
     for (std::int64_t col = 0; col < width_; ++col) {
       double sum = 0, magnitude = 0, largest = -std::numeric_limits<double>::infinity();
       std::int64_t count = 0;
@@ -113,10 +119,10 @@ class Bags {
       if (mode == Mode::kLargest) computed = count == 0 ? 0 : largest;
       const double recorded = recorded_[static_cast<std::size_t>(bag * width_ + col)];
       if (!(std::fabs(recorded - computed) <= (mode == Mode::kLargest ? epsilon_ * std::fabs(computed) : allowed))) {
-        return false;
+        return WrongElement{bag, col, recorded, computed};
       }
     }
-    return true;
+    return std::nullopt;
   }
 
   std::int64_t width_, rows_, bags_;
@@ -131,11 +137,11 @@ void check_bags(const BagCall& call, std::vector<Finding>& findings) {
     findings.push_back(finding_about(output, Verdict::kFail, Reason::kLookupDiffers, objection));
     return;
   }
-  std::optional<std::vector<std::int64_t>> wrong;
+  std::optional<std::vector<WrongElement>> wrong;
   std::string claim;
   for (const Mode mode : {Mode::kSum, Mode::kMean, Mode::kLargest}) {
     for (const std::int64_t padding : {std::int64_t{-1}, bags.most_frequent_index()}) {
-      std::vector<std::int64_t> of_mode = bags.wrong_bags(mode, padding);
+      std::vector<WrongElement> of_mode = bags.wrong_bags(mode, padding);
       if (wrong && wrong->size() <= of_mode.size()) continue;
       wrong = std::move(of_mode);
       claim = fmt::format("the {} of its weight's rows{}", kModeNames[static_cast<std::size_t>(mode)],
@@ -146,10 +152,12 @@ void check_bags(const BagCall& call, std::vector<Finding>& findings) {
     findings.push_back(finding_about(output, Verdict::kPass, Reason::kNone, "is " + claim));
     return;
   }
+  const WrongElement& first = wrong->front();
   Finding finding = finding_about(
       output, Verdict::kFail, Reason::kLookupDiffers,
-      fmt::format("{} of {} bags are not {}; the first is bag {}", wrong->size(), bags.count(), claim, wrong->front()));
-  finding.ranks = ranks_holding(output, wrong->front() * bags.width());
+      fmt::format("{} of {} bags are not {}; the first is bag {}, whose column {} is {:.6g}, not {:.6g}", wrong->size(),
+                  bags.count(), claim, first.bag, first.col, first.recorded, first.computed));
+  finding.ranks = ranks_holding(output, first.bag * bags.width() + first.col);
   findings.push_back(std::move(finding));
 }
 

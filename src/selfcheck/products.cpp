@@ -16,6 +16,7 @@ abft::Verification verify_product(const abft::Product& product, abft::Rounding r
   verify_options.threshold.method = options.method;
   verify_options.threshold.fp32_products = options.fp32_products;
   verify_options.threshold.roundings = roundings;
+  verify_options.block = options.block;
   const auto e_max = options.e_max.find(rounding.output);
   if (e_max != options.e_max.end() && rounding.operand == rounding.output)
     verify_options.threshold.e_max = e_max->second;

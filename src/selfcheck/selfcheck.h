@@ -34,6 +34,7 @@ struct SelfCheckOptions {
   abft::ThresholdMethod method = abft::ThresholdMethod::kVariance;
   // What products of fp32 round their operands to; a calibrated e_max says it itself.
   abft::Fp32Products fp32_products = abft::Fp32Products::kFull;
+  std::int64_t block = 0;              // elements of C that one sum covers (abft/verify.h); 0: whole rows and columns
   int threads = 0;                     // 0: OpenMP's default
   std::map<Dtype, double> e_max = {};  // V-ABFT's, calibrated; keyed by the dtype that product and operands share
   const Trace* trace = nullptr;        // of the alignment; null: its optimizers' steps are not checked

@@ -39,7 +39,7 @@ def test_bags_in_every_mode_and_integer_products_are_verified(tmp_path):
             "bag",
             "means",
             "lookup-differs",
-            "1 of 8 bags are not the mean of its weight's rows without row 7; the first is bag 3",
+            "1 of 8 bags are not the mean of its weight's rows without row 7; the first is bag 3, whose column ",
         ),
         ("integer", "integers", "product-differs", "is not its input times its weight: row 3, column 2 is "),
     ],

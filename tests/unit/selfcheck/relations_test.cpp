@@ -143,7 +143,8 @@ TEST_CASE("bags of embeddings are sums, means or the largest of the rows that th
   CHECK(BagProgram{.output = {1, 2, 0, 0, 10, 12}}.checked().findings.empty());  // row 2 is padding
   CHECK(BagProgram{.offsets = {0, 2, 3, 6}}.checked().findings.empty());         // with the last offset
   const Report wrong = BagProgram{.output = {6, 8, 5, 6.001f, 15, 18}}.checked();
-  CHECK(has(first_message(wrong), "1 of 3 bags are not the sum of its weight's rows; the first is bag 1"));
+  CHECK(has(first_message(wrong),
+            "1 of 3 bags are not the sum of its weight's rows; the first is bag 1, whose column 1 is 6.001, not 6"));
 }
 
 TEST_CASE("bags that cannot be looked up are named") {

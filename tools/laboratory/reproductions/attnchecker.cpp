@@ -187,8 +187,12 @@ void print_corrected() {
     row.emplace_back("100 %");
     rows.push_back(row);
   }
-  print_table("ATTNChecker section 5.2: one fault an execution, with protection", rows);
-  print_note("100 faults each, at places drawn at random, where the paper takes 10 % of a matrix's elements.");
+  print_table("ATTNChecker section 5.2: one fault an execution, with this tool's self-correcting attention", rows);
+  print_note(
+      "100 faults each, at places drawn at random, where the paper takes 10 % of a matrix's elements. `ttrace abft` "
+      "has "
+      "no\n"
+      "run to correct: of a trace it says where a fault struck, and what the right value is.");
 }
 
 }  // namespace

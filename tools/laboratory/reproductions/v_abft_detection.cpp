@@ -110,7 +110,8 @@ void print_false_positives() {
     rows.push_back(row);
   }
   print_table(
-      "V-ABFT section 6.4: false positives among rows and columns of 60 trials, CPU e_max (paper: 0 of 100k trials)",
+      "V-ABFT section 6.4: false positives among rows and columns of 60 trials, default e_max (paper: 0 of 100k "
+      "trials)",
       rows);
 }
 

@@ -12,13 +12,14 @@
 namespace ttrace::reproductions {
 namespace {
 
-constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kRows = 64, kBlock = 16;
 
 // The least wrong that is seen, in one of the rows or columns, of one right product.
 struct Least {
   int scale = 0;                // all of C times 1 + 2^-scale; 0: not even twice
   double shift_of_row = 0;      // added to every element of one row, in units of C's root mean square
   double shift_of_element = 0;  // added to one element, likewise
+  double shift_in_block = 0;    // the same, where a sum covers kBlock elements
 };
 
 // A line is called wrong when its difference exceeds its threshold; a wrong element adds to it what it is off by.
@@ -30,6 +31,14 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+// Returns what one element must be off by: the line of the two that it lies in whose threshold is smaller shows it.
+double least_shift_of_element(const abft::LineChecks& checks) {
+  std::vector<double> of_rows, of_columns;
+  for (const abft::LineCheck& line : checks.rows) of_rows.push_back(line.threshold - line.sum_difference);
+  for (const abft::LineCheck& line : checks.cols) of_columns.push_back(line.threshold - line.sum_difference);
+  return std::min(median(std::move(of_rows)), median(std::move(of_columns)));
 }
 
 Least least_seen(std::int64_t size, Dtype dtype, Distribution distribution) {
@@ -51,18 +60,18 @@ Least least_seen(std::int64_t size, Dtype dtype, Distribution distribution) {
   std::vector<double> needed;
   for (const abft::LineCheck& line : checks.rows) needed.push_back((line.threshold - line.sum_difference) / rms);
   least.shift_of_row = median(needed) / static_cast<double>(size);
-  // The shorter line of the two that an element lies in has the smaller threshold.
-  std::vector<double> of_columns;
-  for (const abft::LineCheck& line : checks.cols) of_columns.push_back((line.threshold - line.sum_difference) / rms);
-  least.shift_of_element = std::min(median(needed), median(of_columns));
+  least.shift_of_element = least_shift_of_element(checks) / rms;
+  abft::VerifyOptions in_blocks;
+  in_blocks.block = kBlock;
+  least.shift_in_block = least_shift_of_element(check_lines(example.product(), in_blocks)) / rms;
   return least;
 }
 
 }  // namespace
 
 void v_abft_sensitivity() {
-  std::vector<Row> rows = {
-      {"dtype", "operands", "K = N", "all of C times", "one row, each element off by", "one element off by"}};
+  std::vector<Row> rows = {{"dtype", "operands", "K = N", "all of C times", "one row, each element off by",
+                            "one element off by", fmt::format("with --block {}", kBlock)}};
   for (const Dtype dtype : {Dtype::kBFloat16, Dtype::kFloat16, Dtype::kFloat32}) {
     for (const Distribution distribution : {Distribution::kNearZeroMean, Distribution::kMeanOne}) {
       for (const std::int64_t size : {64, 256, 1024, 4096}) {
@@ -70,7 +79,8 @@ void v_abft_sensitivity() {
         rows.push_back({std::string(ttrace::name_of(dtype)), std::string(name_of(distribution)),
                         fmt::format("{}", size), least.scale == 0 ? "not seen" : fmt::format("1 + 2^-{}", least.scale),
                         fmt::format("{:.2g} rms", least.shift_of_row),
-                        fmt::format("{:.2g} rms", least.shift_of_element)});
+                        fmt::format("{:.2g} rms", least.shift_of_element),
+                        fmt::format("{:.2g} rms", least.shift_in_block)});
       }
     }
   }
@@ -78,7 +88,8 @@ void v_abft_sensitivity() {
   print_note(
       "The smallest factor on all of C that some row or column shows, and what must be added, in root mean squares of "
       "C, to\n"
-      "every element of a row or to a single element (medians over lines). A factor moves a line's sum by a share of "
+      "every element of a row or to a single element (medians over lines; the last column: of sums of 16 elements). A "
+      "factor moves a line's sum by a share of "
       "that\n"
       "sum, which is small where elements cancel: of operands around zero a factor near 1 is not seen. `--e-max` with "
       "a\n"
