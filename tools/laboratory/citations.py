@@ -34,6 +34,12 @@ CITATIONS = [
         f"{_EVALUATIONS}/DRAWN.md",
         "{runs} configurations of {models} models, with {distinct} distinct outcomes",
     ),
+    Citation(
+        _ABFT,
+        "takes {least} to {most} % of the time of multiplying again ({low} to {high} % for matrices of 1024",
+        _REPRODUCTIONS,
+        "| overhead | 5.6 % | 6.8 % | {low} % | {high} % | 1.8 % | 2.0 % | {least} % | {most} % |",
+    ),
     Citation(_TOLERANCES, "and {mutants} mutants both", f"{_EVALUATIONS}/ANCHOR.md", "| perturbed | {mutants} |"),
 ]
 

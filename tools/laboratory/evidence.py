@@ -77,6 +77,36 @@ def _reproductions() -> list[Evidence]:
     ]
 
 
+def _papers() -> list[Evidence]:
+    # A source without a folder is a module of the papers' further measurements.
+    measured = {
+        "table-3": ("src/compare", *_RUNS, "loosest_bound"),
+        "e-max": ("e_max",),
+        "real-weights": ("src/abft", "src/selfcheck", "real_weights"),
+        "models": ("models", "faulty_trace"),
+        "frequencies": ("frequencies",),
+        "node": ("src/sdc", *_RUNS, "node", "unhealthy", "faulty_trace"),
+        "faults": ("src/abft", "src/selfcheck", "src/sdc", *_VERDICT, *_RUNS, "faults", "faulty_trace"),
+    }
+    folder = "tools/laboratory/papers"
+    return [
+        Evidence(
+            f"papers/{name}",
+            f"{folder}/RESULTS.md",
+            f"tools/papers {name}",
+            tuple(source if "/" in source else f"{folder}/{source}.py" for source in sources),
+        )
+        for name, sources in measured.items()
+    ] + [
+        Evidence(
+            "papers/claims",
+            f"{folder}/CLAIMS.md",
+            "tools/papers claims",
+            (f"{folder}/claims.yaml", f"{folder}/claims.py"),
+        )
+    ]
+
+
 def _frameworks() -> list[Evidence]:
     """The trials of a framework have a folder of its name, but for programs with a bug of a released package."""
     folder, found = "tools/frameworks", "tools/laboratory/found"
@@ -115,6 +145,7 @@ EVIDENCE = [
     ),
     Evidence("sweeps", "tools/laboratory/sweeps/RESULTS.md", "tools/sweep", (*_VERDICT, *_RUNS, _TORCHGPT)),
     *_reproductions(),
+    *_papers(),
     *_frameworks(),
     Evidence(
         "programs",

@@ -18,6 +18,7 @@ PAGE, CLAIMS = HERE / "RESULTS.md", HERE / "CLAIMS.md"
 
 # By name: the module, which has measure(), the lines of its section, and the section of the page. In its order.
 PARTS = {
+    "table-3": ("loosest_bound", "TTrace, table 3: what of a correct run violates the loosest bound"),
     "e-max": ("e_max", "V-ABFT, tables 1, 2 and 7: e_max of this machine"),
     "real-weights": ("real_weights", "V-ABFT, section 6.7: weights of real models"),
     "models": ("models", "ATTNChecker, tables 2 and 3: transformers' models"),

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TTRACE = os.environ.get("TTRACE_PROGRAM", "ttrace")
 MODEL = ["--layers", "4", "--unfused-attention", "--micro-batches", "2", "--steps", "1"]
 LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-ROUNDS = 2  # traces of each kind of fault
+ROUNDS = 1  # traces of each kind of fault
 
 
 def is_linear_output(tensor: Recorded) -> bool:
@@ -134,7 +134,7 @@ def render(counts: dict[tuple, Counter]) -> list[str]:
         "in each tensor of a kind, at a place drawn at random, in its own dtype. Groups begin at multiples of their size, "
         "as what a lane or a warp writes does. After arXiv 2605.04213, in which single bits are fewer than four in ten of "
         "the corruptions of real GPUs, and NaN and INF one in a hundred. Each cell: in how many of the tensors that the fault "
-        "changed at all a command finds it, in that very tensor.",
+        "changed at all a command finds it, in that very tensor."
     ]
     ways = [*WAYS, "sdc"]
     for place in dict.fromkeys(place for place, _ in counts):

@@ -137,7 +137,9 @@ def measure() -> list[str]:
                 counts = verdicts(package, dtype, Path(home))
             alarms, all_ = counts["fail"], counts["fail"] + counts["pass"]
             wrong, checked = wrong + alarms, checked + all_
-            cells.append(f"{alarms} of {all_}" + (f", {counts['untrusted']} not checkable" if counts["untrusted"] else ""))
+            cells.append(
+                f"{alarms} of {all_}" + (f", {counts['untrusted']} not checkable" if counts["untrusted"] else "")
+            )
         largest = max(sizes, key=lambda size: size[0] * size[1], default=(3072, 768))
         rows.append([package, what, len(sizes) or "", "x".join(map(str, largest)), *cells])
     header = ["package", "model", "matrices", "largest", *DTYPES]
