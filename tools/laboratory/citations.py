@@ -1,7 +1,7 @@
 """Numbers in prose that come from a page of evidence: each sentence, and where the page says the same.
 
-A number is `{name}` in both texts, and must be the same one. A test holds prose to pages: a page that is made again with
-another number makes the sentence wrong."""
+A number is `{name}` in both texts, and must be the same one. A test holds prose to pages: a page that is made again
+with another number makes the sentence wrong."""
 
 import re
 from dataclasses import dataclass

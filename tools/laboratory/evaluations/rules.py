@@ -86,9 +86,10 @@ def paper_differs(rows: list[dict], configurations: list[dict]) -> list[str]:
         "Where this differs from the paper: its Table 3 has no false positive at atol 1e-2, rtol 1e-1, on the "
         f"correct programs of its 14 bugs. Here {alarms} of {len(configurations)} correct configurations and {twins} "
         f"of {len(rows)} twins violate it. They are activations: of gradients and steps, which are far smaller, an "
-        "atol of 1e-2 lets all pass ([measured](../papers/RESULTS.md)). Which tensors the paper held to it, and how large "
-        "they are, it does not say. At atol 1e-8, rtol 1e-5 it is the other way round: the paper has false negatives, and here "
-        f"the tensor of {missed} bugs does not violate it, since rounding alone violates it nearly everywhere."
+        "atol of 1e-2 lets all pass ([measured](../papers/RESULTS.md)). Which tensors the paper held to it, and how "
+        "large they are, it does not say. At atol 1e-8, rtol 1e-5 it is the other way round: the paper has false "
+        f"negatives, and here the tensor of {missed} bugs does not violate it, since rounding alone violates it "
+        "nearly everywhere."
     ]
 
 

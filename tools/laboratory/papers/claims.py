@@ -69,10 +69,10 @@ def render(claims: list[Claim] | None = None) -> list[str]:
     lines = [
         "# The papers, claim by claim",
         "",
-        "Made by `tools/papers claims` of [claims.yaml](claims.yaml): what the five papers behind `check`, `abft` and `sdc` "
-        "claim, and what there is of it. *As the paper*: the same result, or the same to within sampling. *Partly*: with the "
-        "number that is here, and how it differs. *Not here*: with the reason. Numbers that a row cites are on the page that "
-        "it names, or this page is not made.",
+        "Made by `tools/papers claims` of [claims.yaml](claims.yaml): what the five papers behind `check`, `abft` "
+        "and `sdc` claim, and what there is of it. *As the paper*: the same result, or the same to within sampling. "
+        "*Partly*: with the number that is here, and how it differs. *Not here*: with the reason. Numbers that a row "
+        "cites are on the page that it names, or this page is not made.",
         "",
         f"{len(claims)} claims: {states['yes']} as the paper, {states['partly']} partly, {states['no']} not here.",
     ]

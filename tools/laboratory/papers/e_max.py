@@ -36,16 +36,17 @@ def measure() -> list[str]:
     counts = ", ".join(f"{TRIALS[size] * ROWS[size]:,}" for size in SIZES)
     return [
         "The largest of |sum of a row of C - its checksum| / |checksum|, of A [rows, N] and B [N, N] with elements "
-        f"|N(1, 1)|, {counts} rows of the sizes; both sums in the output's dtype, as PyTorch computes them (of 16 bits: accumulated in fp32, rounded once). e_max has the "
-        "paper's margin of 20 %. FP8 is `torch._scaled_mm`, operands of 8 bits with an output of fp16, and u is fp16's. "
-        "The paper has 2000 trials of each size, on an Ascend 910B and an H100, neither of which is here.",
+        f"|N(1, 1)|, {counts} rows of the sizes; both sums in the output's dtype, as PyTorch computes them (of 16 "
+        "bits: accumulated in fp32, rounded once). e_max has the paper's margin of 20 %. FP8 is `torch._scaled_mm`, "
+        "operands of 8 bits with an output of fp16, and u is fp16's. The paper has 2000 trials of each size, on an "
+        "Ascend 910B and an H100, neither of which is here.",
         "",
         *table(header, rows),
         "",
-        "What decides is the output's dtype, as the paper says: FP8 rounds as fp16 does. Of fp32 and fp64 the order of the "
-        "sums decides, which is this machine's BLAS's; `ttrace abft` allows more by default, (16 + N/2) u, since "
-        "right products of constant operands need it ([right products](../evaluations/RIGHT_PRODUCTS.md)). Linears with "
-        "operands of FP8 are _not checkable_: no trace has the codes that are multiplied.",
+        "What decides is the output's dtype, as the paper says: FP8 rounds as fp16 does. Of fp32 and fp64 the order "
+        "of the sums decides, which is this machine's BLAS's; `ttrace abft` allows more by default, (16 + N/2) u, "
+        "since right products of constant operands need it ([right products](../evaluations/RIGHT_PRODUCTS.md)). "
+        "Linears with operands of FP8 are _not checkable_: no trace has the codes that are multiplied.",
     ]
 
 

@@ -130,11 +130,11 @@ def measure() -> list[str]:
 
 def render(counts: dict[tuple, Counter]) -> list[str]:
     lines = [
-        "A correct run of tinygpt (4 layers of width 64, bf16, fp32 masters, Adam) is recorded once, and struck: one fault "
-        "in each tensor of a kind, at a place drawn at random, in its own dtype. Groups begin at multiples of their size, "
-        "as what a lane or a warp writes does. After arXiv 2605.04213, in which single bits are fewer than four in ten of "
-        "the corruptions of real GPUs, and NaN and INF one in a hundred. Each cell: in how many of the tensors that the fault "
-        "changed at all a command finds it, in that very tensor."
+        "A correct run of tinygpt (4 layers of width 64, bf16, fp32 masters, Adam) is recorded once, and struck: one "
+        "fault in each tensor of a kind, at a place drawn at random, in its own dtype. Groups begin at multiples of "
+        "their size, as what a lane or a warp writes does. After arXiv 2605.04213, in which single bits are fewer "
+        "than four in ten of the corruptions of real GPUs, and NaN and INF one in a hundred. Each cell: in how many "
+        "of the tensors that the fault changed at all a command finds it, in that very tensor."
     ]
     ways = [*WAYS, "sdc"]
     for place in dict.fromkeys(place for place, _ in counts):
@@ -146,9 +146,9 @@ def render(counts: dict[tuple, Counter]) -> list[str]:
     return [
         *lines,
         "",
-        "`sdc` compares bits, and misses nothing where a healthy run is there. `abft` has no reference: of an output it "
-        "sees what is larger than the rounding of a row or a column, of 16 elements with `--block 16`; a main gradient is "
-        "the sum of the micro-batches' and parameters after the step are what the step makes, element by element, which "
-        "leaves rounding alone. `check -t default` holds each tensor to a reference within what its dtype rounds; a single "
-        "element is held to its row's scale.",
+        "`sdc` compares bits, and misses nothing where a healthy run is there. `abft` has no reference: of an output "
+        "it sees what is larger than the rounding of a row or a column, of 16 elements with `--block 16`; a main "
+        "gradient is the sum of the micro-batches' and parameters after the step are what the step makes, element by "
+        "element, which leaves rounding alone. `check -t default` holds each tensor to a reference within what its "
+        "dtype rounds; a single element is held to its row's scale.",
     ]

@@ -1,7 +1,7 @@
 """Faults put into recorded tensors: one element, or an aligned group of them as a lane, a thread or a warp writes it.
 
-After "Anatomy of silent data corruption" (arXiv 2605.04213): on real GPUs single flipped bits are fewer than four in ten
-corruptions, NaN and INF one in a hundred; most are several bits, or groups of elements, with values that a program
+After "Anatomy of silent data corruption" (arXiv 2605.04213): on real GPUs single flipped bits are fewer than four in
+ten corruptions, NaN and INF one in a hundred; most are several bits, or groups of elements, with values that a program
 could have computed."""
 
 import random

@@ -91,16 +91,17 @@ def measure() -> list[str]:
     header = ["errors in 1e25 flop, each type", "harm without checks", "solved: AS / CL / O", "of all checks"]
     header += ["as printed: AS / CL / O", "of all checks"]
     return [
-        f"Attention of Bert's base size, batch {BATCH}, {SEQUENCE} tokens: {sum(flops().values()):.1e} flop in products. "
-        "Target: one failure in 1e11 executions. phi is the paper's Table 3 for Bert; a section's time is what its "
-        "checksums read. Frequencies of the sections AS, CL and O, and what is left of the time of checking always.",
+        f"Attention of Bert's base size, batch {BATCH}, {SEQUENCE} tokens: {sum(flops().values()):.1e} flop in "
+        "products. Target: one failure in 1e11 executions. phi is the paper's Table 3 for Bert; a section's time is "
+        "what its checksums read. Frequencies of the sections AS, CL and O, and what is left of the time of checking "
+        "always.",
         "",
         *table(header, rows),
         "",
-        "At the paper's rates, 13 to 20 errors in 1e25 flop, one execution meets an error that does harm with a probability "
-        "far below the target: nothing need be checked, which the paper's figure 10 shows as overhead 0 at its lowest rates. "
-        "Its curve from 0 to 3.6 % of a step needs rates, or products, hundreds of times larger. As printed, algorithm 1 "
-        "takes the probability that nothing happens for what checks gain: it asks for most of the checks at any rate, "
-        "however low. `ttrace` takes no such numbers: `ttrace watch` and `collect --iterations` say which iterations "
-        "are recorded, and `abft` checks all of what is.",
+        "At the paper's rates, 13 to 20 errors in 1e25 flop, one execution meets an error that does harm with a "
+        "probability far below the target: nothing need be checked, which the paper's figure 10 shows as overhead 0 "
+        "at its lowest rates. Its curve from 0 to 3.6 % of a step needs rates, or products, hundreds of times "
+        "larger. As printed, algorithm 1 takes the probability that nothing happens for what checks gain: it asks "
+        "for most of the checks at any rate, however low. `ttrace` takes no such numbers: `ttrace watch` and "
+        "`collect --iterations` say which iterations are recorded, and `abft` checks all of what is.",
     ]

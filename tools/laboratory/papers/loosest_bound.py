@@ -1,4 +1,4 @@
-"""What of a correct run violates the loosest bound of TTrace's Table 3, `torch.allclose` with atol 1e-2 and rtol 1e-1."""
+"""What of a correct run violates the loosest bound of TTrace's Table 3: `torch.allclose`, atol 1e-2, rtol 1e-1."""
 
 import os
 import subprocess
@@ -24,8 +24,8 @@ def collect(trace: Path, axes: list[str], arguments: list[str], ranks: int) -> N
 
 
 def measured(reference: Path, candidate: Path) -> dict[str, list[tuple]]:
-    """By kind, of each floating-point tensor: elements that violate the bound, root mean square, the root mean square of
-    the error, and the median magnitude of the violating elements."""
+    """By kind, of each floating-point tensor: elements that violate the bound, root mean square, the root mean square
+    of the error, and the median magnitude of the violating elements."""
     sys.path.insert(0, str(Path(TTRACE).resolve().parents[1] / "lib" / "python"))
     import ttrace
 
@@ -81,13 +81,14 @@ def render(found: dict[str, list[tuple]]) -> list[str]:
     header = ["kind", "tensors", "violate it", "rms, median", "rms of the error, median", "largest"]
     return [
         "The correct twin of bug 1 (tinygpt in bf16, tensor parallelism of 2 with sequence parallelism) against one "
-        "process. *violate it*: tensors with an element of which |error| > 1e-2 + 1e-1 |element|. The last column: how large "
-        "the violating elements are, over their tensor's root mean square, medians.",
+        "process. *violate it*: tensors with an element of which |error| > 1e-2 + 1e-1 |element|. The last column: "
+        "how large the violating elements are, over their tensor's root mean square, medians.",
         "",
         *table([*header, "violating elements over rms"], rows),
         "",
-        "What violates the bound follows from its absolute part. The error of an element is a share of its tensor's size, "
-        "not of its own; so it is the elements near zero that violate it, in tensors large enough that this error is near 1e-2. "
-        "Activations are that large here; gradients and steps are far smaller, and 1e-2 lets all of them pass, right or "
-        "wrong. The paper, whose table has no false positive at this bound, does not say how large its tensors are.",
+        "What violates the bound follows from its absolute part. The error of an element is a share of its tensor's "
+        "size, not of its own; so it is the elements near zero that violate it, in tensors large enough that this "
+        "error is near 1e-2. Activations are that large here; gradients and steps are far smaller, and 1e-2 lets all "
+        "of them pass, right or wrong. The paper, whose table has no false positive at this bound, does not say how "
+        "large its tensors are.",
     ]

@@ -1,6 +1,7 @@
-"""ATTNChecker's tables 2 and 3 on transformers' Bert, GPT-2, GPT-Neo and Roberta: what of attention's work is products,
-and how often one extreme value makes the loss NaN. Small models, as the classes build them; random weights, and sentences
-of random tokens. A fault is in Q, K, V (what the projections return), AS or CL (what the two products return)."""
+"""ATTNChecker's tables 2 and 3 on transformers' Bert, GPT-2, GPT-Neo and Roberta: what of attention's work is
+products, and how often one extreme value makes the loss NaN. Small models, as the classes build them; random weights,
+and sentences of random tokens. A fault is in Q, K, V (what the projections return), AS or CL (what the two products
+return)."""
 
 import contextlib
 import itertools
@@ -209,21 +210,21 @@ def measure(faults: int = FAULTS) -> list[str]:
     return [
         "Classes of transformers 5.23.0 for classification, eager attention, fp32, dropout as configured.",
         "",
-        "Table 2: of the flop of one attention of the base size (width 768, 12 heads, 128 tokens), those of matrix products. "
-        "All else counts one for each element that an operation returns, a softmax five; the paper does not say how it "
-        "counts.",
+        "Table 2: of the flop of one attention of the base size (width 768, 12 heads, 128 tokens), those of matrix "
+        "products. All else counts one for each element that an operation returns, a softmax five; the paper does "
+        "not say how it counts.",
         "",
         *table(["model", "products", "paper"], shares),
         "",
-        f"Table 3: how often the loss is NaN in the step of a fault or in the next one, of {faults} faults a cell (paper: 10 % "
-        f"of a matrix's elements). {LAYERS} layers of width {WIDTH}, {HEADS} heads, {SEQUENCE} tokens, random weights; near-INF "
-        "is a flip of the exponent's highest bit.",
+        f"Table 3: how often the loss is NaN in the step of a fault or in the next one, of {faults} faults a cell "
+        f"(paper: 10 % of a matrix's elements). {LAYERS} layers of width {WIDTH}, {HEADS} heads, {SEQUENCE} tokens, "
+        "random weights; near-INF is a flip of the exponent's highest bit.",
         "",
         *table(["error", "model", *(f"{place} (paper)" for place in PLACES)], rows),
         "",
-        "INF and NaN end training wherever they reach the loss or a gradient, as in the paper; of those in the scores of GPT-2 "
-        "and GPT-Neo the causal mask hides some. Near-INF is where the two differ: here a huge query or key makes a softmax "
-        "one-hot, which is finite, and a huge value or context ends training in nearly each case; in the paper it is the other "
-        "way round. Why was not found out: the paper's weights are trained, its products are wider, and it does not name its "
-        "dtype.",
+        "INF and NaN end training wherever they reach the loss or a gradient, as in the paper; of those in the "
+        "scores of GPT-2 and GPT-Neo the causal mask hides some. Near-INF is where the two differ: here a huge query "
+        "or key makes a softmax one-hot, which is finite, and a huge value or context ends training in nearly each "
+        "case; in the paper it is the other way round. Why was not found out: the paper's weights are trained, its "
+        "products are wider, and it does not name its dtype.",
     ]

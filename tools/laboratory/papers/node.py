@@ -1,8 +1,8 @@
 """The SDC study's tables and figures with a simulated unhealthy node in place of real ones, by the same equations.
 
-tinygpt with tensor parallelism of 2 is recorded on a healthy node, twice, and on each simulated one three times: in lock step
-(every module is given the healthy run's tensors, and parameters before each step), with synchronized parameters alone,
-and left to itself, as the study's three questions want it."""
+tinygpt with tensor parallelism of 2 is recorded on a healthy node, twice, and on each simulated one three times: in
+lock step (every module is given the healthy run's tensors, and parameters before each step), with synchronized
+parameters alone, and left to itself, as the study's three questions want it."""
 
 import json
 import os
@@ -159,15 +159,15 @@ def render(by_node: dict[str, dict]) -> list[str]:
         spikes.append([node, f"{struck} of {all_}", number(in_first), number(in_rest)])
     origins = [[node, len(found["lock step"]["origins"])] for node, found in by_node.items()]
     return [
-        f"tinygpt (GPT of {LAYERS} layers, bf16, tensor parallelism of 2, {ITERATIONS} steps of 2 micro-batches) on four "
-        "nodes that are simulated (`papers/unhealthy.py`): in what a linear returns, and in the gradient of its input, one "
-        "rank of two has, by chance,",
+        f"tinygpt (GPT of {LAYERS} layers, bf16, tensor parallelism of 2, {ITERATIONS} steps of 2 micro-batches) on "
+        "four nodes that are simulated (`papers/unhealthy.py`): in what a linear returns, and in the gradient of its "
+        "input, one rank of two has, by chance,",
         "",
         *(f"- *{name}*: {' '.join(node.__doc__.split())}" for name, node in unhealthy.NODES.items()),
         "",
-        "The study has 15 real nodes, whose numbers cannot be had again; what is reproduced is each table and figure by the "
-        "same equations, with numbers of these four. Its Table 3 and figure 7 (Mistral-7B, fine-tuned) have no counterpart: "
-        "no such weights are here.",
+        "The study has 15 real nodes, whose numbers cannot be had again; what is reproduced is each table and figure "
+        "by the same equations, with numbers of these four. Its Table 3 and figure 7 (Mistral-7B, fine-tuned) have "
+        "no counterpart: no such weights are here.",
         "",
         "### Tables 1 and 2: mean mismatch frequency, and largest mismatch severity, in lock step",
         "",

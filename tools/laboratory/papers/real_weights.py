@@ -144,11 +144,11 @@ def measure() -> list[str]:
         rows.append([package, what, len(sizes) or "", "x".join(map(str, largest)), *cells])
     header = ["package", "model", "matrices", "largest", *DTYPES]
     return [
-        f"**{wrong} of {checked} right products called wrong.** Each matrix is the weight of two linears, with 64 rows of "
-        f"{' and of '.join(INPUTS.values())}; three products each, forward and backward, in dtypes that it is rounded to. "
-        "The paper has 0 % of 111 matrices of LLaMA-7B, of 5,379 products of GPT-2 and 5,937 of ViT-B/32: no package that "
-        "can be had here ships such weights, and none are downloaded; so these are smaller, and trained all the same. Of "
-        "GPT-2 there is the architecture, whose products are of that size.",
+        f"**{wrong} of {checked} right products called wrong.** Each matrix is the weight of two linears, with 64 "
+        f"rows of {' and of '.join(INPUTS.values())}; three products each, forward and backward, in dtypes that it is "
+        "rounded to. The paper has 0 % of 111 matrices of LLaMA-7B, of 5,379 products of GPT-2 and 5,937 of "
+        "ViT-B/32: no package that can be had here ships such weights, and none are downloaded; so these are "
+        "smaller, and trained all the same. Of GPT-2 there is the architecture, whose products are of that size.",
         "",
         *table(header, rows),
         "",

@@ -1,5 +1,5 @@
-"""tinygpt on a simulated unhealthy node: `unhealthy.py NODE SEED ARGUMENTS...`. What a linear returns, and the gradient of
-its input, are damaged on one rank of two, by chance, as NODE says; `healthy` damages nothing."""
+"""tinygpt on a simulated unhealthy node: `unhealthy.py NODE SEED ARGUMENTS...`. What a linear returns, and the gradient
+of its input, are damaged on one rank of two, by chance, as NODE says; `healthy` damages nothing."""
 
 import os
 import random
@@ -48,8 +48,8 @@ class Lanes(Node):
 
 
 class Burst(Node):
-    """In the first two steps 4.78e-3 of the elements are up to 1120 times too large, as the study's node 10 at its worst;
-    later, rarely, one is."""
+    """In the first two steps 4.78e-3 of the elements are up to 1120 times too large, as the study's node 10 at its
+    worst; later, rarely, one is."""
 
     def damage(self, tensor):
         self.calls += 1
