@@ -43,7 +43,16 @@ PLACES: dict[str, Callable[[Recorded], bool]] = {
 WAYS = {
     "abft": ["abft", "{suspect}"],
     "abft --block 16": ["abft", "{suspect}", "--block", "16"],
-    "check -t default": ["check", "--reference", "{healthy}", "--candidate", "{suspect}", "-t", "default"],
+    "check -t default": [
+        "check",
+        "--reference",
+        "{healthy}",
+        "--candidate",
+        "{suspect}",
+        "-t",
+        "default",
+        "--allow-same-run",
+    ],
 }
 
 Key = tuple[str, str, str]  # name, kind, micro-batch
