@@ -123,6 +123,12 @@ def test_in_lock_step_the_numbers_are_of_the_wrong_call_alone(trace):
     assert origin["name"] == "decoder.layers.1.mlp.linear_fc1" and origin["ranks"] == 1
 
 
+def test_in_lock_step_a_healthy_node_is_equal_to_the_bit_in_every_iteration(trace):
+    healthy = trace("healthy")
+    again = trace("well in lock step", "well", "--inject", healthy, "--inject-params", healthy)
+    assert sdc(healthy, again, "--rerun", trace("again"), expect=0).stdout.startswith("same: equal to the bit\n")
+
+
 def test_a_suspect_that_was_given_a_third_runs_values_is_refused(trace):
     other = trace("given others", "well", "--inject", trace("again"))
     refusal = sdc(trace("healthy"), other, expect=2)

@@ -18,7 +18,7 @@ from .collector import Collector
 from .config import Rewrite
 from .frame import Frame
 from .library import Kind, Pass, Source, TensorId, TensorView
-from .masters import trained_parameters
+from .masters import TrainedParameter, trained_parameters
 from .members import Member, inputs_of, outputs_of, replaced
 from .problems import CollectError
 from .tensors import INSIDE_GRAPH, dtype_name, is_capturing, is_dtensor, is_floating
@@ -81,11 +81,26 @@ class Rewriting:
             if found is None:
                 continue
             with torch.no_grad():
-                share.held.copy_(self._value(found, tensor_id, share.held))
+                value = self._value(found, tensor_id, share.held)
+                is_there = torch.equal(share.held, value)
+                share.held.copy_(value)
                 if share.master is not share.held:
-                    own = share.held if share.owned is None else share.owned.of(share.held)
-                    share.master.copy_(own.reshape(share.master.shape))
+                    self._set_master(trained, is_there)
             self._replaced += 1
+
+    def _set_master(self, trained: TrainedParameter, is_there: bool) -> None:
+        """To what the trace recorded of it before its step, or else to the parameter. A master of which nothing was
+        recorded stays as it is where the parameter has the trace's value already."""
+        share = trained.share
+        master = share.master if share.owned is None else share.master.reshape(-1)
+        local = master._local_tensor if is_dtensor(master) else master
+        tensor_id = self._collector.clock.parameter_id(trained.chunk, Kind.MASTER, trained.name)
+        found = self._open().find(tensor_id)
+        if found is not None and (found.dtype.text, found.shape) == (dtype_name(local.dtype), tuple(local.shape)):
+            share.master.copy_(self._value(found, tensor_id, master).reshape(share.master.shape))
+        elif not is_there:
+            own = share.held if share.owned is None else share.owned.of(share.held)
+            share.master.copy_(own.reshape(share.master.shape))
 
     def _with_values(
         self,

@@ -4,14 +4,18 @@ A correct run of tinygpt is recorded once. Each trace to be judged is that recor
 tensors, which does not travel: so a tensor is seen where a finding or a differing tensor is that very one."""
 
 import csv
+import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+
+import torch
 
 from evaluations.markdown import table
 from evaluations.trace_edits import Rank, Recorded, edit_each, read_trace, write_edited
@@ -43,16 +47,7 @@ PLACES: dict[str, Callable[[Recorded], bool]] = {
 WAYS = {
     "abft": ["abft", "{suspect}"],
     "abft --block 16": ["abft", "{suspect}", "--block", "16"],
-    "check -t default": [
-        "check",
-        "--reference",
-        "{healthy}",
-        "--candidate",
-        "{suspect}",
-        "-t",
-        "default",
-        "--allow-same-run",
-    ],
+    "check -t default": ["check", "--reference", "{healthy}", "--candidate", "{suspect}", "-t", "default"],
 }
 
 Key = tuple[str, str, str]  # name, kind, micro-batch
@@ -81,12 +76,13 @@ def struck(ranks: list[Rank], chosen: Callable[[Recorded], bool], fault: Fault, 
             changed.add(key_of(tensor))
         return tensor.holding(value)
 
-    return edit_each(ranks, lambda _, tensor: chosen(tensor), edit), changed
+    edited = edit_each(ranks, lambda _, tensor: chosen(tensor), edit)
+    for rank in edited.values():
+        rank.attributes = {**rank.attributes, "run_id": str(uuid.UUID(int=draw.getrandbits(128)))}
+    return edited, changed
 
 
 def _same_bits(one, other) -> bool:
-    import torch
-
     return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
 
 
@@ -99,8 +95,6 @@ def wrong_in(words: list[str], report: Path) -> set[Key]:
 
 def seen_by_sdc(healthy: Path, suspect: Path) -> int:
     """How many tensors differ."""
-    import json
-
     report = suspect.parent / "sdc.json"
     words = ["sdc", "--healthy", str(healthy), "--suspect", str(suspect), "--json", str(report)]
     subprocess.run([TTRACE, *words], capture_output=True)

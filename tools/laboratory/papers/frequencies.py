@@ -102,6 +102,6 @@ def measure() -> list[str]:
         "probability far below the target: nothing need be checked, which the paper's figure 10 shows as overhead 0 "
         "at its lowest rates. Its curve from 0 to 3.6 % of a step needs rates, or products, hundreds of times "
         "larger. As printed, algorithm 1 takes the probability that nothing happens for what checks gain: it asks "
-        "for most of the checks at any rate, however low. `ttrace` takes no such numbers: `ttrace watch` and "
-        "`collect --iterations` say which iterations are recorded, and `abft` checks all of what is.",
+        "for the checks of one section at any rate, be it too much or too little. `ttrace` takes no such numbers: "
+        "`ttrace watch` and `collect --iterations` say which iterations are recorded, and `abft` checks all of them.",
     ]

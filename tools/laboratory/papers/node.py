@@ -69,8 +69,8 @@ def steps_of(healthy: Path, suspect: Path) -> Steps:
                 continue
             one, other = right[_place(tensor)].double().view(-1), tensor.value.double().view(-1)
             differs = right[_place(tensor)].view(-1).view(torch.int16) != tensor.value.view(-1).view(torch.int16)
-            relative = ((other - one) / one).abs()[differs]
-            severity = float(relative.nan_to_num(nan=float("inf")).mean()) if differs.any() else 0.0
+            relative = ((other - one) / one).abs()[differs & (one != 0)]  # of a zero there is no share
+            severity = float(relative.mean()) if relative.numel() else 0.0
             where = (*names[name, tensor.key[1]], tensor.tensor_id.iteration, tensor.tensor_id.microbatch)
             found[where].append((one.numel(), int(differs.sum()), severity))
     return found
