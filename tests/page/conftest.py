@@ -20,22 +20,27 @@ DESK = (1280, 900)
 
 
 class Opened:
-    """A page in the browser, and what it should not have done."""
+    """A page in a tab of the browser, and what it should not have done."""
 
-    def __init__(self, browser, path, scheme="light", screen=DESK):
-        self.requests, self.problems = [], []
+    def __init__(self, tab, path, scheme="light", screen=DESK):
+        self.page, self.requests, self.problems = tab, [], []
         self.width, height = screen
-        viewport = {"width": self.width, "height": height}
-        self.context = browser.new_context(
-            viewport=viewport, color_scheme=scheme, offline=True, reduced_motion="reduce"
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(120_000)  # ms; for machines that do much else
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", lambda message: self.problems.append(f"{message.type}: {message.text}"))
+        self.listeners = {
+            "request": lambda request: self.requests.append(request.url),
+            "pageerror": lambda error: self.problems.append(str(error)),
+            "console": lambda message: self.problems.append(f"{message.type}: {message.text}"),
+        }
+        self.page.goto("about:blank")  # nothing is left of the page before
+        self.page.set_viewport_size({"width": self.width, "height": height})
+        self.page.emulate_media(color_scheme=scheme)
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
         self.page.goto(path.resolve().as_uri())
         self.page.wait_for_selector("main[aria-busy=false]")
+
+    def leave(self):
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
 
     def text(self, selector):
         return self.page.locator(selector).first.inner_text()
@@ -65,28 +70,32 @@ class Opened:
 
 
 @pytest.fixture(scope="session")
-def browser():
+def tab():
+    """One for all tests: a new one costs three times what a page does that is opened in it."""
     executable = shutil.which("chromium")
     assert executable, "no chromium: tools/setup tests installs it"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
+        tab = browser.new_context(offline=True, reduced_motion="reduce").new_page()
+        tab.set_default_timeout(120_000)  # ms; for machines that do much else
+        yield tab
         browser.close()
 
 
 @pytest.fixture
-def opened(browser):
-    """Opens a page; at the end of the test it must not have complained, nor asked the network."""
+def opened(tab):
+    """Opens the page of a test; at its end it must not have complained, nor asked the network."""
     pages = []
 
     def open_page(path, scheme="light", screen=DESK):
-        pages.append(Opened(browser, path, scheme, screen))
-        return pages[-1]
+        assert not pages, "a test opens one page"
+        pages.append(Opened(tab, path, scheme, screen))
+        return pages[0]
 
     yield open_page
     for page in pages:
+        page.leave()
         page.assert_clean()
-        page.context.close()
 
 
 @pytest.fixture

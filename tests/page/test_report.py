@@ -6,14 +6,16 @@ import pytest
 from conftest import read_csv, read_json
 from forged import LAYERS, training_run
 from playwright.sync_api import expect
+from program import Program
 
 from models import CHECK, FILES, WIDTH, WRONG_LAYER, record_candidate, record_reference, wrong_half
 
 ROOT = f"layers.{WRONG_LAYER}.mlp"
 
 
-@pytest.fixture
-def different(ttrace):
+@pytest.fixture(scope="module")
+def different(tmp_path_factory):
+    ttrace = Program(tmp_path_factory.mktemp("different"))
     record_reference(ttrace)
     record_candidate(ttrace, wrong_half())
     ttrace(*CHECK, *FILES, code=1)

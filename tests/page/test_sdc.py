@@ -6,6 +6,7 @@ import numpy
 import pytest
 from conftest import read_csv, read_json
 from forged import change, training_run
+from program import Program
 
 from traces import record_run
 
@@ -32,8 +33,9 @@ SDC = ("sdc", "--healthy", "healthy", "--suspect", "suspect", "--rerun", "again"
 FILES = ("--html", "page.html", "--json", "report.json", "--csv", "csv")
 
 
-@pytest.fixture
-def different(ttrace):
+@pytest.fixture(scope="module")
+def different(tmp_path_factory):
+    ttrace = Program(tmp_path_factory.mktemp("different"))
     wrong = change(training_run(), flipped, kind="output", name=WRONG)
     wrong = change(wrong, lambda values: values * numpy.float32(1.01), kind="main_grad", name=f"{WRONG}.weight")
     record_nodes(ttrace, wrong)
