@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -32,7 +33,16 @@ class ShapePlacer {
   void run() {
     collect();
     for (auto& [key, subject] : subjects_) candidates_.find(key.kind, lead_subject(key), subject);
-    for (auto& [key, subject] : subjects_) candidates_.keep_those_with_equal_copies(subject);
+    for (auto& [key, subject] : subjects_) {
+      if (lead_subject(key) == nullptr) candidates_.keep_those_with_equal_copies(subject);
+    }
+    // What lies as its value first: copies of a gradient differ where a sum was forgotten.
+    for (auto& [key, subject] : subjects_) {
+      const OpenSubject* lead = lead_subject(key);
+      if (lead == nullptr) continue;
+      keep_those_that_follow(*lead, subject);
+      candidates_.keep_those_with_equal_copies(subject);
+    }
     while (settle_by_others()) {
     }
     for (auto& [key, subject] : subjects_) place(key, subject);
@@ -95,6 +105,14 @@ class ShapePlacer {
       const Shape* reference = layout_.reference == nullptr ? nullptr : reference_shape(layout_, group.id);
       if (reference != nullptr) subject.known.emplace_back(&group, reference);
     }
+  }
+
+  static void keep_those_that_follow(const OpenSubject& lead, OpenSubject& subject) {
+    if (subject.candidates.size() < 2) return;
+    const auto followed = [&](const Assignment& assignment) { return follows(lead, subject, assignment); };
+    if (std::none_of(subject.candidates.begin(), subject.candidates.end(), followed)) return;
+    std::erase_if(subject.candidates, std::not_fn(followed));
+    if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
   }
 
   // By axis, the sizes of the reference's dimensions that the axis is known to split.

@@ -148,6 +148,27 @@ TEST_CASE("an axis splits what it splits elsewhere, and a gradient lies as its v
   CHECK(findings_in(checked(reference, candidate, "")).empty());  // what tp splits is then the 4
 }
 
+TEST_CASE("a gradient lies as its value also where the copies that a forgotten sum leaves differ") {
+  const TensorId input = tensor_id(Kind::kInput, "fc", 0), grad = tensor_id(Kind::kGradInput, "fc", 0);
+  const Trace reference = counted_reference({{input, {4, 6}}, {grad, {4, 6}}});
+  const std::string slices = "parallelism: {microbatches: {order: slices}}";
+  for (const bool summed : {true, false}) {
+    CAPTURE(summed);
+    Trace candidate = mesh_trace("tp=2,dp=2", 4);
+    add_parts(candidate, input, {4, 6}, "dp", "");
+    for (std::size_t rank = 0; rank < candidate.ranks.size(); ++rank) {
+      const Coordinates& at = candidate.ranks[rank].coordinates;
+      std::vector<float> part = counted_block(6, {at.at("dp") * 2, 0}, {2, 6});
+      for (float& value : part) {
+        if (!summed) value *= at.at("tp") == 0 ? 0.25F : 0.75F;
+      }
+      add_tensor(candidate, rank, grad, {2, 6}, part);
+    }
+    CHECK(aligned_with(reference, candidate, slices).tensors.at(grad).deduced.at(0).axis == "dp");
+    CHECK(findings_in(checked(reference, candidate, slices)).size() == (summed ? 0 : 1));
+  }
+}
+
 TEST_CASE("shards that no contiguous split explains are not placed") {
   const Trace reference = counted_reference({{kFcWeight, {5, 2}}});
   Trace candidate = mesh_trace("tp=2", 2);
