@@ -20,7 +20,15 @@ Options named_options_of(const CLI::App& command) {
   return command.get_options(is_shown);
 }
 
-bool takes_value(const CLI::Option& option) { return option.get_type_size() != 0; }
+// The argument of the command that is one of several words, and comes first; null: it has none.
+const CLI::Option* first_argument_of(const CLI::App& command) {
+  const Options arguments =
+      command.get_options([](const CLI::Option* option) { return option->get_positional() && !option->nonpositional(); });
+  return !arguments.empty() && !choices_of(*arguments[0]).empty() ? arguments[0] : nullptr;
+}
+
+bool takes_value(const CLI::Option& option) { return option.get_expected_max() != 0; }  // a flag takes none
+bool takes_list(const CLI::Option& option) { return option.get_type_name() == "LIST"; }
 
 // Returns the names with their dashes: `-a`, `--annotations`.
 std::vector<std::string> names_of(const CLI::Option& option) {
@@ -36,8 +44,10 @@ std::string short_description(const std::string& text) { return text.substr(0, t
 // %COMMANDS% stands for the commands, %CASES% for what each takes. Behind `--` another command is completed.
 constexpr std::string_view kBash = R"sh(# bash: eval "$(ttrace completion bash)"
 _ttrace() {
-  local word=${COMP_WORDS[COMP_CWORD]} words= i
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} words= i
   COMPREPLY=()
+  # `--color=never` comes as three words.
+  if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi
   for ((i = 1; i < COMP_CWORD; ++i)); do
     if [[ ${COMP_WORDS[i]} == -- ]]; then
       declare -F _command_offset > /dev/null && _command_offset $((i + 1))
@@ -50,7 +60,8 @@ _ttrace() {
   fi
   case ${COMP_WORDS[1]} in
 %CASES%  esac
-  case ${COMP_WORDS[1]}:${COMP_WORDS[COMP_CWORD - 1]} in
+  local front=${word%"${word##*,}"}  # of a list: what stands there already
+  case ${COMP_WORDS[1]}:$before in
 %VALUES%  esac
   [[ $word != -* ]] || COMPREPLY=($(compgen -W "$words" -- "$word"))
 }
@@ -83,17 +94,22 @@ std::string filled(std::string_view script, const std::string& commands, const s
   return CLI::detail::find_and_replace(with_commands, "%CASES%", cases);
 }
 
-// Has a case for each option whose values are known: files are completed where none of them fits.
+// Has a case for each word behind which values are known: files are completed where none of them fits.
 std::string bash_cases_of_values(const CLI::App& app) {
   std::string cases;
   for (const CLI::App* command : app.get_subcommands({})) {
     for (const CLI::Option* option : named_options_of(*command)) {
       const std::vector<std::string> values = choices_of(*option);
       if (values.empty()) continue;
+      const char* const word = takes_list(*option) ? "-P \"$front\" -- \"${word##*,}\"" : "-- \"$word\"";
       for (const std::string& name : names_of(*option)) {
-        cases += fmt::format("    {}:{}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", command->get_name(),
-                             name, fmt::join(values, " "));
+        cases += fmt::format("    {}:{}) COMPREPLY=($(compgen -W '{}' {})); return ;;\n", command->get_name(), name,
+                             fmt::join(values, " "), word);
       }
+    }
+    if (const CLI::Option* argument = first_argument_of(*command)) {
+      cases += fmt::format("    {0}:{0}) COMPREPLY=($(compgen -W '{1}' -- \"$word\")) ;;\n", command->get_name(),
+                           fmt::join(choices_of(*argument), " "));
     }
   }
   return cases;
@@ -128,6 +144,7 @@ std::string zsh_value_of(const CLI::Option& option) {
   if (!takes_value(option)) return "";
   const std::vector<std::string> values = choices_of(option);
   if (values.empty()) return ":value:_files";
+  if (takes_list(option)) return fmt::format(":value:_sequence compadd - {}", fmt::join(values, " "));
   const std::string words = fmt::format("({})", fmt::join(values, " "));
   return fmt::format(":value:{{_alternative \"words:word:{}\" \"files:file:_files\"}}", words);
 }
@@ -138,10 +155,14 @@ std::string zsh_script(const CLI::App& app) {
     commands += fmt::format("    '{}:{}'\n", command->get_name(), for_zsh(command->get_description()));
     cases += fmt::format("    {}) _arguments -S", command->get_name());
     for (const CLI::Option* option : named_options_of(*command)) {
-      for (const std::string& name : names_of(*option)) {
+      for (std::string& name : names_of(*option)) {
+        if (takes_value(*option) && name.starts_with("--")) name += '=';  // it may stand before the value
         cases += fmt::format(" \\\n      '{}[{}]{}'", name, for_zsh(short_description(option->get_description())),
                              zsh_value_of(*option));
       }
+    }
+    if (const CLI::Option* argument = first_argument_of(*command)) {
+      cases += fmt::format(" \\\n      '1:{}:({})'", argument->get_name(true), fmt::join(choices_of(*argument), " "));
     }
     const bool is_help = command->get_name() == "help";
     cases += fmt::format(" \\\n      '{}' ;;\n", is_help ? "1:command:_ttrace_commands" : "*:file:_files");
@@ -159,23 +180,29 @@ std::string fish_script(const CLI::App& app) {
       for (const std::string& name : option->get_snames()) text += " -s " + name;
       for (const std::string& name : option->get_lnames()) text += " -l " + name;
       const std::vector<std::string> values = choices_of(*option);
-      if (!values.empty()) text += fmt::format(" -a '{}'", fmt::join(values, " "));
+      const char* const list = takes_list(*option) ? "(__fish_complete_list , \"printf %s\\\\n {}\")" : "{}";
+      if (!values.empty()) text += fmt::format(" -a '{}'", fmt::format(fmt::runtime(list), fmt::join(values, " ")));
       text += fmt::format("{} -d {}\n", takes_value(*option) ? " -r" : "",
                           shell_word(short_description(option->get_description())));
+    }
+    if (const CLI::Option* argument = first_argument_of(*command)) {
+      text += fmt::format("complete -c ttrace -n '__fish_seen_subcommand_from {}' -a '{}'\n", command->get_name(),
+                          fmt::join(choices_of(*argument), " "));
     }
   }
   return text + fmt::format("complete -c ttrace -n '__fish_seen_subcommand_from help' -f -a '{}'\n",
                             fmt::join(commands_of(app), " "));
 }
 
+std::vector<std::string> shells() { return {"bash", "zsh", "fish"}; }
+
 }  // namespace
 
 void add_completion(CLI::App& app, Run& run_command) {
   const auto shell = std::make_shared<std::string>();
   CLI::App* completion = app.add_subcommand("completion", "Print a shell's completion script");
-  completion->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  add_option(*completion,
+             {.names = "SHELL", .type = "", .help = "bash, zsh or fish", .choices = shells, .required = true}, *shell);
   completion->footer(R"sh(Examples:
   ttrace completion fish | source        # in ~/.config/fish/config.fish
   eval "$(ttrace completion bash)"       # in ~/.bashrc

@@ -52,8 +52,8 @@ int run(const ExplainOptions& options) {
 void add_explain(CLI::App& app, Run& run_command) {
   const auto options = std::make_shared<ExplainOptions>();
   CLI::App* explain = app.add_subcommand("explain", "Show how the shards of tensors were put together");
-  explain->add_option("PATTERN", options->pattern, "A glob or dotted suffix of tensors' names")->required();
-  add_option(*explain, option::kCandidate, options->candidate)->required();
+  explain->add_option("CANDIDATE", options->candidate, "Trace of the run under test, or a checkpoint")->required();
+  explain->add_option("NAME", options->pattern, "A glob or dotted suffix of tensors' names")->required();
   CLI::Option* reference = add_option(*explain, option::kReference, options->reference);
   add_annotation_options(*explain, options->annotations);
   add_option(*explain, option::kAxes, options->annotations.axes);
@@ -65,12 +65,11 @@ names and pieces are the reference's, and what the candidate's are made of is
 said.
 
 Examples:
-  ttrace explain --candidate candidate -a gpt.yaml linear_fc1.weight
-  ttrace explain --reference reference --candidate candidate -a gpt.yaml \
-    'layers.0.mlp.**'
-  ttrace explain --reference huggingface --candidate megatron \
-    -a megatron_llama --correspondence transformers_megatron_llama \
-    layers.0.self_attn.q_proj.weight
+  ttrace explain candidate linear_fc1.weight -a gpt.yaml
+  ttrace explain candidate 'layers.0.mlp.**' --reference reference -a gpt.yaml
+  ttrace explain megatron layers.0.self_attn.q_proj.weight \
+    --reference huggingface -a megatron_llama \
+    --correspondence transformers_megatron_llama
 
 Exit codes: 0 shown, 2 could not look (misuse, unreadable input, no tensor of
 that name).)");

@@ -40,6 +40,10 @@ class HelpFormatter : public CLI::Formatter {
     return CLI::detail::find_and_replace(Formatter::make_option_name(option, is_positional), "{false}", "");
   }
 
+  std::string make_option_usage(const CLI::Option* option) const override {
+    return CLI::detail::find_and_replace(Formatter::make_option_usage(option), "(0x)", "...");  // none, or some
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_positional() || option->get_type_size() == 0) return "";
     const std::string type = option->get_type_name();

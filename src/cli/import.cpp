@@ -48,17 +48,23 @@ int run(const ImportOptions& options) {
   return result.exit_code;
 }
 
+std::vector<std::string> formats() {
+  return {"files", "checkpoint", "msprobe", "sglang", "transformer-engine", "torchtitan"};
+}
+
 }  // namespace
 
 void add_import(CLI::App& app, Run& run_command) {
   const auto options = std::make_shared<ImportOptions>();
   CLI::App* command = app.add_subcommand("import", "Make a trace of tensors that other programs recorded");
-  command
-      ->add_option("FORMAT", options->format,
-                   "files (safetensors, npz, pt), checkpoint (parameters), msprobe (dump.json), sglang (its dumper), "
-                   "transformer-engine (DumpTensors)")
-      ->required()
-      ->check(CLI::IsMember({"files", "checkpoint", "msprobe", "sglang", "transformer-engine", "torchtitan"}));
+  add_option(*command,
+             {.names = "FORMAT",
+              .type = "",
+              .help = "files (safetensors, npz, pt), checkpoint (parameters), msprobe (dump.json), sglang (its "
+                      "dumper), transformer-engine (DumpTensors)",
+              .choices = formats,
+              .required = true},
+             options->format);
   command->add_option("SOURCE", options->sources, "Folders or files; of a checkpoint one")->required();
   command->add_option("-o,--output", options->output, "Directory for the trace, new or empty")
       ->required()

@@ -48,6 +48,18 @@ def test_bash_completes_the_values_of_options(scripts):
     assert completed_by_bash(scripts, "ttrace", "show", "--kind", "main") >= {"main_grad"}
     assert "transformers_megatron_llama" in completed_by_bash(scripts, "ttrace", "check", "--correspondence", "")
     assert "--directory" not in completed_by_bash(scripts, "ttrace", "collect", "--")
+    # Readline cuts words at `=`.
+    assert completed_by_bash(scripts, "ttrace", "check", "--color", "=", "al") == {"always"}
+    assert completed_by_bash(scripts, "ttrace", "check", "--color", "=") == {"auto", "always", "never"}
+    kinds = completed_by_bash(scripts, "ttrace", "collect", "--kinds", "scalar,main,out")
+    assert kinds == {"scalar,main,output"}
+
+
+def test_bash_completes_an_argument_that_is_one_of_several_words(scripts):
+    assert completed_by_bash(scripts, "ttrace", "completion", "") == {"bash", "zsh", "fish"}
+    assert completed_by_bash(scripts, "ttrace", "import", "ch") == {"checkpoint"}
+    assert completed_by_bash(scripts, "ttrace", "import", "--par") == {"--partial"}
+    assert completed_by_bash(scripts, "ttrace", "import", "files", "d") == set()  # a file
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
@@ -55,6 +67,9 @@ def test_fish_completes_commands_and_their_options(scripts):
     assert completed_by_fish(scripts, "ttrace chec") == {"check"}
     assert completed_by_fish(scripts, "ttrace check --reference-a") == {"--reference-annotations"}
     assert completed_by_fish(scripts, "ttrace help exp") == {"explain", "export"}
+    assert completed_by_fish(scripts, "ttrace check --color=al") == {"--color=always"}
+    assert completed_by_fish(scripts, "ttrace collect --kinds scalar,out") == {"scalar,output"}
+    assert completed_by_fish(scripts, "ttrace import ch") >= {"checkpoint"}
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")

@@ -237,7 +237,7 @@ def test_export_and_explain_by_a_correspondence(ttrace, draft, tmp_path):
     assert {key.rpartition("/")[2] for key in written.files} == set(expected)
     for key in written.files:
         assert numpy.array_equal(written[key], expected[key.rpartition("/")[2]]), key
-    text = ttrace.reports("explain", "--candidate", "candidate", *sides, "layers.1.attn.k.weight", code=0)
+    text = ttrace.reports("explain", "candidate", "layers.1.attn.k.weight", *sides, code=0)
     assert "layers.1.attn.k.weight param\n  reference: [8, 6], float32" in text
     assert "    recorded as decoder.blocks.1.mixer.qkv.weight param, iteration 0; no rule\n" in text
 

@@ -4,7 +4,7 @@ from conftest import ANNOTATIONS, model, shards
 
 from traces import record_run
 
-EXPLAIN = ("explain", "--candidate", "candidate", "-a", "a.yaml")
+EXPLAIN = ("explain", "candidate", "-a", "a.yaml")
 
 
 def test_an_explanation_judges_nothing(ttrace, reference, candidate):

@@ -35,6 +35,7 @@ def test_a_help_page_fits_a_terminal_and_has_examples_and_exit_codes(command):
     assert "Usage: " + " ".join(("ttrace", *command)) + " [OPTIONS]" in help
     assert re.search(r"^Examples:\n  ttrace ", help, re.MULTILINE)
     assert re.search(r"^Exit codes: ", help, re.MULTILINE)
+    assert not re.search(r"\{false\}|\(\d*x\)", help)  # CLI11's own words
     assert not re.search(r"\s$", help[:-1]) and not re.search(r" $|\n\n\n", help, re.MULTILINE)
 
 

@@ -58,7 +58,7 @@ COMMANDS = {
     "localize": (["localize", *SIDES, "different", "-t", "default"], 2),  # the trace names no command
     "annotate": (["annotate", "same", "--reference", "reference", "-o", "out/a.yaml"], 0),
     "lint": (["lint", "same", "-a", "a.yaml", "--reference", "reference"], 0),
-    "explain": (["explain", "m3", "--candidate", "same"], 0),
+    "explain": (["explain", "same", "m3"], 0),
     "inspect": (["inspect", "same", "--stats"], 0),
     "show": (["show", "same", "m3"], 0),
     "export": (["export", "same", "-o", "out/e.safetensors"], 0),
