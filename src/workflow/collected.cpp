@@ -252,7 +252,8 @@ Repetition repetition_of(const fs::path& first, const fs::path& again) {
                                                             different, compared, what))};
 }
 
-int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds) {
+int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds,
+                        const std::string& place_of_axes) {
   settle_calls_without_grad(directory);
   const std::vector<std::string> problems = problems_in(directory);
   if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
@@ -274,9 +275,10 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   }
   if (collected.traces > 0) spdlog::info("{}", summary_of(collected, directory, seconds));
   if (!axes.empty()) {
-    spdlog::info(
-        "nothing says how the {} ranks are arranged: say it when the trace is checked, as in `ttrace check --axes {}`",
-        collected.world_size, axes);
+    spdlog::info("nothing says how the {} ranks are arranged: {}", collected.world_size,
+                 place_of_axes.empty()
+                     ? fmt::format("say it when the trace is checked, as in `ttrace check --axes {}`", axes)
+                     : fmt::format("say it {}, as in `axes: {}`", place_of_axes, axes));
   }
   show_warnings(directory);
   log_problems(problems);
