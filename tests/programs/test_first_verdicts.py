@@ -16,6 +16,7 @@ AXES = {
     "local_experts": ["--axes", "tp=2"],
     "local_experts dealt": ["--axes", "dp=2"],
     "sequence": ["--axes", "cp=2"],
+    "stacked_members": ["--axes", "dp=2"],
 }
 ITERATIONS = {
     "accumulated": ["--iterations", "1"],
@@ -502,6 +503,17 @@ def test_masters_that_a_program_keeps_by_hand_are_no_parameters_beside_the_model
     verdict = first_verdict("no_module", "masters", measured=True)
     assert answers(verdict) == (SAME, "same"), verdict
     assert "(optimizer)" not in verdict.text, verdict
+
+
+@pytest.mark.parametrize("where", ["", "meta"])
+def test_what_an_optimizer_trains_in_the_place_of_a_skeletons_parameters_is_checked(first_verdict, where):
+    program = ("stacked_members", where) if where else ("stacked_members",)
+    verdict = first_verdict(*program)
+    assert answers(verdict) == (SAME, "same"), verdict
+    for mistake, first in (("samples", "(optimizer).0 main_grad"), ("scale", "(optimizer).2 main_grad")):
+        verdict = first_verdict(*program, mistake=mistake)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert verdict.first == first, verdict
 
 
 @pytest.mark.parametrize("measured", [True, False])

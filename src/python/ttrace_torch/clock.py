@@ -274,6 +274,16 @@ class Clock:
         """Of a kind that has no micro-batch; `name` may be a scalar's."""
         return TensorId(self.iteration, NO_MICROBATCH, chunk, Pass.FORWARD, kind, name)
 
+    def got_gradients(self) -> set[tuple[int, str]]:
+        """The parameters, by chunk and name, for which a gradient arrived in this iteration."""
+        return {
+            (chunk.number, tensor.name)
+            for chunk in self.chunks.values()
+            for microbatch in chunk.microbatches
+            for tensor in microbatch.arrived
+            if tensor.kind == Kind.PARAM_GRAD
+        }
+
     def chunk_of(self, module: torch.nn.Module) -> Chunk | None:
         return next((chunk for chunk in self.chunks.values() if id(module) in chunk.names), None)
 

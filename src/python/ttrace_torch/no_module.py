@@ -3,8 +3,8 @@ module that is never called.
 
 Such tensors are known by the optimizer that is about to step them, with a gradient, and named by the order in which
 that happens. Programs that keep masters by hand have tensors like these in their optimizers, too, in the place of the
-models' parameters: where any of those that wants a gradient is in no optimizer, these are taken for masters, and
-are named as not seen."""
+models' parameters: where any of those that got a gradient is in no optimizer, these are taken for masters, and are
+named as not seen. A skeleton whose parameters others take the place of (torch.func.functional_call) gets none."""
 
 from collections.abc import Iterable
 
@@ -47,7 +47,7 @@ class OfNoModule:
         shares = [each.share for each in every]
         self._of_models = {id(tensor) for share in shares for tensor in (share.stepped, share.held, share.master)}
         ready = [each for each in ready if id(each) not in self._of_models | self._found.keys()]
-        if ready and _are_masters_kept(every, optimizers):
+        if ready and self._are_masters_kept(every, optimizers):
             self._masters = max(self._masters, len(ready))
             names = [f"{_NAME}.{number}" for number in range(self._masters)]
             self._collector.not_seen("of a tensor that may be a master kept by hand", _KINDS, 0, tensors=names)
@@ -56,19 +56,20 @@ class OfNoModule:
             name = f"{_NAME}.{len(self._found)}"
             self._found[id(tensor)] = TrainedParameter(0, name, attributes_share(tensor))
 
+    def _are_masters_kept(self, every: list[TrainedParameter], optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+        """Whether there are parameters that got gradients and that no optimizer has."""
+        listed = {id(parameter) for optimizer in optimizers for parameter in _listed(optimizer)}
+        arrived = self._collector.clock.got_gradients()
+        return any(
+            (each.chunk, each.name) in arrived and not listed & {id(each.share.stepped), id(each.share.held)}
+            for each in every
+        )
+
     def _record_before(self, stepped: list[TrainedParameter]) -> None:
         for trained in stepped:
             if trained.name not in self._begun and not is_capturing():
                 self._begun.add(trained.name)
                 record_part(self._collector, trained, Kind.PARAM, trained.share.held, None)
-
-
-def _are_masters_kept(every: list[TrainedParameter], optimizers: Iterable[torch.optim.Optimizer]) -> bool:
-    """Whether there are parameters that want gradients and that no optimizer has."""
-    listed = {id(parameter) for optimizer in optimizers for parameter in _listed(optimizer)}
-    return any(
-        each.share.held.requires_grad and not listed & {id(each.share.stepped), id(each.share.held)} for each in every
-    )
 
 
 def _listed(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

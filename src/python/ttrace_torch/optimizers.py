@@ -459,13 +459,7 @@ class Optimizers:
 
     def _that_got_gradients(self, trained: Iterable[TrainedParameter]) -> list[TrainedParameter]:
         """Those of which this rank owns some, and for which a gradient arrived in this iteration."""
-        arrived = {
-            (chunk.number, tensor.name)
-            for chunk in self._collector.clock.chunks.values()
-            for microbatch in chunk.microbatches
-            for tensor in microbatch.arrived
-            if tensor.kind == Kind.PARAM_GRAD
-        }
+        arrived = self._collector.clock.got_gradients()
         return [each for each in trained if (each.chunk, each.name) in arrived and each.share.owns_any()]
 
     def _trained_parameters(self) -> list[TrainedParameter]:

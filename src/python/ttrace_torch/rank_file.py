@@ -97,7 +97,9 @@ class RankFile:
             self._parallelism |= adapters.words(model, self.position)
         if self.compute_dtype is not None:
             return
-        self._device = next(named_parameters(model))[1].device.type
+        devices = [parameter.device.type for _, parameter in named_parameters(model)]
+        # A skeleton on "meta" computes with others' parameters (torch.func.functional_call).
+        self._device = next((device for device in devices if device != "meta"), "cpu")
         self._surroundings = surroundings(self._device, _autocast_dtype(self._device))
         self.compute_dtype = _compute_dtype(model, self._device)
         self._recorder.describe(dtype_name(self.compute_dtype), self._provenance(0.0))
