@@ -295,6 +295,34 @@ Proofs prove(const std::map<TensorId, std::string>& doubts, const std::set<Tenso
   return proofs;
 }
 
+// Notes the light iterations of which more than half proves nothing.
+void note_unproved_light_iterations(std::span<const Finding> findings, std::vector<std::string>& notes) {
+  struct LightTally {
+    std::int64_t compared = 0;
+    std::map<std::string_view, std::int64_t> unproved;  // by reason
+  };
+  std::map<std::int32_t, LightTally> tallies;  // by iteration
+  for (const Finding& finding : findings) {
+    if (!finding.floating || !finding.light || is_wrong(finding)) continue;
+    LightTally& tally = tallies[finding.id.iteration];
+    ++tally.compared;
+    if (finding.verdict != Verdict::kPass) ++tally.unproved[name_of(finding.reason)];
+  }
+  for (const auto& [iteration, tally] : tallies) {
+    std::int64_t unproved = 0;
+    std::vector<std::string> reasons;
+    for (const auto& [reason, count] : tally.unproved) {
+      unproved += count;
+      reasons.push_back(fmt::format("{} {}", count, reason));
+    }
+    if (2 * unproved <= tally.compared) continue;
+    notes.push_back(
+        fmt::format("light iteration {}: {} of {} floating-point tensors prove nothing ({}): a mistake that shows there "
+                    "alone may not be seen",
+                    iteration, unproved, tally.compared, fmt::join(reasons, ", ")));
+  }
+}
+
 std::vector<OverrideUse> uses_of(const ToleranceFile& tolerance, std::span<const Finding> findings) {
   std::vector<OverrideUse> uses;
   for (const ToleranceOverride& item : tolerance.overrides) {
@@ -403,6 +431,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
   if (acceptance.excuses) std::erase_if(doubts, [&](const auto& doubt) { return waived.contains(doubt.first); });
   report.proof.by_kind = prove(doubts, waived);
   report.proof.zero_gradients = find_zero_gradients(doubts, report.notes);
+  note_unproved_light_iterations(findings, report.notes);
   summarize_findings(std::move(findings), report);
   return report;
 }

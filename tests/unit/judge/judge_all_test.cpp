@@ -248,3 +248,23 @@ TEST_CASE("a tensor that is zero in one iteration is no gap in the proof where a
     CHECK(proof.compared == (proved_in == 1 ? 1 : 2));
   }
 }
+
+TEST_CASE("a light iteration of which more than half proves nothing is noted") {
+  const auto notes_with = [](double allowed) {
+    Alignment reference, candidate;
+    ToleranceFile tolerance;
+    for (const char* name : {"a", "b", "c"}) {
+      TensorId id = test::tensor_id(Kind::kMainGrad, name);
+      id.iteration = 1;
+      for (Alignment* const side : {&reference, &candidate}) {
+        add_tensor(*side, id);
+        side->tensors.at(id).light = true;
+      }
+      tolerance.tensors[{Kind::kMainGrad, name}].allowed = name[0] == 'a' ? 0.01 : allowed;
+    }
+    return judge_responses(reference, candidate, {0, 0, 0}, &tolerance).notes;
+  };
+  CHECK(notes_with(0.01).empty());
+  CHECK(notes_with(2) == std::vector<std::string>{"light iteration 1: 2 of 3 floating-point tensors prove nothing (2 "
+                                                  "noise): a mistake that shows there alone may not be seen"});
+}
