@@ -316,10 +316,10 @@ void note_unproved_light_iterations(std::span<const Finding> findings, std::vect
       reasons.push_back(fmt::format("{} {}", count, reason));
     }
     if (2 * unproved <= tally.compared) continue;
-    notes.push_back(
-        fmt::format("light iteration {}: {} of {} floating-point tensors prove nothing ({}): a mistake that shows there "
-                    "alone may not be seen",
-                    iteration, unproved, tally.compared, fmt::join(reasons, ", ")));
+    notes.push_back(fmt::format(
+        "light iteration {}: {} of {} floating-point tensors prove nothing ({}): a mistake that shows there "
+        "alone may not be seen",
+        iteration, unproved, tally.compared, fmt::join(reasons, ", ")));
   }
 }
 

@@ -122,10 +122,10 @@ void require_effective_runs(std::span<const RunDifferences> perturbed, bool by_a
                     perturbed.size(), kLeastPerturbedRuns));
   }
   if (std::none_of(perturbed.begin(), perturbed.end(), differs)) {
-    throw InputError(
-        fmt::format("{}, and all others: every floating-point tensor equals the reference's: the perturbation had no "
-                    "effect; expected runs collected with --perturb",
-                    perturbed[0].what));
+    throw InputError(fmt::format(
+        "{}, and all others: every floating-point tensor equals the reference's: the perturbation had no "
+        "effect; expected runs collected with --perturb that reach what is recorded, or else `ttrace check -t default`",
+        perturbed[0].what));
   }
 }
 

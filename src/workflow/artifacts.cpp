@@ -72,7 +72,7 @@ std::string what_to_take_out(const std::vector<std::string>& command) {
   const TrainingCommand looked_at = look_at(command);
   std::vector<std::string> found = looked_at.sizes_in_files;
   for (const auto& [axis, size] : looked_at.sizes) found.push_back(fmt::format("{} {}", axis, size));
-  return "take from it what makes the program parallel" +
+  return "where it is parallel, take from it what makes it so" +
          (found.empty() ? "" : fmt::format(", such as {}", fmt::join(found, ", ")));
 }
 

@@ -188,7 +188,7 @@ REFUSED = {
         ["x", "y", "z"],
         None,
         "x, and all others: every floating-point tensor equals the reference's: the perturbation had no effect; "
-        "expected runs collected with --perturb",
+        "expected runs collected with --perturb that reach what is recorded, or else `ttrace check -t default`",
     ),
     "an incomplete run": (
         lambda make: make("x", perturbed(4), 4, complete=False),

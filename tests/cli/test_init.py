@@ -247,4 +247,4 @@ def test_a_first_run_that_fails_names_the_configuration_that_still_says_sizes(tt
     (ttrace.directory / "small.yaml").write_text("tp: 2\n")
     ttrace("init", "--", sys.executable, TRAIN, "--fail=3", "--wait-while", "small.yaml", code=0)
     _, stderr = ttrace("run", code=2)
-    assert "of ttrace.yaml: take from it what makes the program parallel, such as small.yaml:1: tp: 2;" in stderr
+    assert "of ttrace.yaml: where it is parallel, take from it what makes it so, such as small.yaml:1: tp: 2;" in stderr

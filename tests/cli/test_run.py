@@ -264,8 +264,8 @@ def test_a_dear_reference_is_refused_with_the_time_that_it_takes(project):
 
 def test_a_reference_that_fails_is_shown_with_the_line_of_its_command(empty):
     empty.write("ttrace.yaml", RUN.replace(f"command: {TRAIN}, ", f"command: {TRAIN} --fail 3, ", 1))
-    expected = "expected a command that ends with 0, and a whole trace of it (it is on line 1 of ttrace.yaml: take from"
-    assert f"exit code 3; {expected} it " in empty.refusal()
+    expected = "expected a command that ends with 0, and a whole trace of it (it is on line 1 of ttrace.yaml: where it"
+    assert f"exit code 3; {expected} is parallel, take from it " in empty.refusal()
 
 
 def test_a_file_that_inputs_forget_makes_the_candidates_again_and_is_noted_of_the_reference(empty, monkeypatch):

@@ -703,7 +703,8 @@ TEST_CASE("perturbations without effect are refused, even if integers differ; on
                                model.tensor(Kind::kScalar, "tokens", 0, Dtype::kInt64)};
   CHECK(refusal_of(runs_of(tensors, {{0, 0}, {0, 1}, {0, 0}})) ==
         "perturbed run 'p0', and all others: every floating-point tensor equals the reference's: the perturbation had "
-        "no effect; expected runs collected with --perturb");
+        "no effect; expected runs collected with --perturb that reach what is recorded, or else `ttrace check -t "
+        "default`");
   const auto runs = runs_of(tensors, {{0.125, 0}, {0, 1}, {0.0625, 0}});
   const ToleranceFile file = estimate(runs, nullptr, {});
   CHECK(file.tensors.at({Kind::kOutput, "mlp"}).estimate == 0.125);
