@@ -1,10 +1,9 @@
 """A job that is watched, with a fault in it at a step that the checker does not know: is it seen, and when?
 
-    PYTHONPATH=tools/laboratory python -m evaluations.watching [--steps 500] [--every 50] [--only ddp:weight ...]
-
-Each job trains a small transformer block on four processes over gloo. The fault strikes at a step that is drawn. Prints
-a line for each job as it ends; `plain` runs without `ttrace watch`, `none` is the right job. Ends with 1 where a right
-job was called wrong."""
+`tools/laboratory/watching [--only ddp:weight ...]` trains a small transformer block on four processes over gloo, once
+for each fault; the step at which it strikes is drawn. `plain` runs without `ttrace watch`, `none` is the right job, and
+`frugal` the right job with the defaults of `ttrace watch`, for what they cost. All of them make the page WATCHING.md
+beside this file; of some it is printed. Ends with 1 where a right job was called wrong, or a wrong one was not."""
 
 import argparse
 import json
@@ -15,11 +14,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-MODES = ("ddp", "fsdp2", "tp")
+COMMAND = "tools/laboratory/watching"
+MODES = {"ddp": "DistributedDataParallel", "fsdp2": "fully_shard", "tp": "column and row parallel linears"}
 RANKS = 4
+STEPS = 500
+EVERY = 50  # so that a run of 500 steps has some checks; the share of time that recording may take is not bounded
+PACE = 0.02  # seconds that a step waits, as for a device
+RIGHT = ("plain", "frugal", "none")
 FAULTS = {
-    "none": "no fault",
     "weight": "a bit in one rank's weight",
     "state": "a bit in one rank's optimizer state",
     "product": "one element of one rank's product, from then on",
@@ -33,70 +37,127 @@ FAULTS = {
 NOT_IN = {"fsdp2": {"reduction"}, "tp": {"reduction", "data"}}
 
 
+class Row(NamedTuple):
+    mode: str
+    job: str  # a fault, or one of RIGHT
+    at: int | None  # the step at which the fault strikes
+    seen: int | None  # the first iteration that was called wrong
+    checks: int
+    last: int | None  # the last iteration that was checked
+    seconds: float  # of training
+    said: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether what was said is what is so."""
+        return (self.seen is None) == (self.job in RIGHT) and (self.at is None or (self.seen or 0) >= self.at)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--every", type=int, default=50)
-    parser.add_argument("--budget", default="99%")
-    parser.add_argument("--pace", type=float, default=0.02, help="seconds that a step waits, as for a device")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", metavar="MODE:FAULT", default=[])
-    parser.add_argument("--train", nargs=4, help=argparse.SUPPRESS)  # mode, fault, step of the fault, width
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="MODE:JOB", default=[])
+    parser.add_argument("--seed", type=int, default=0, help="of the steps at which faults strike [0]")
+    parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)  # mode, job, step of the fault
     options = parser.parse_args()
     if options.train:
-        mode, fault, at, width = options.train
-        train(mode, fault, int(at), options.steps, int(width), options.pace)
+        mode, job, at = options.train
+        train(mode, job, int(at))
         return 0
-    jobs = [f"{m}:{f}" for m in MODES for f in ("plain", *FAULTS) if f not in NOT_IN.get(m, ())]
+    from freshness import commit, sentence
+
+    from . import page
+
+    started, measured = time.monotonic(), commit()
     drawn = random.Random(options.seed)
-    print("| job | strikes at | first seen | after | checks | seconds | what is said |\n|---|---|---|---|---|---|---|")
-    false_alarms = 0
-    for job in options.only or jobs:
-        mode, fault = job.split(":")
-        at = drawn.randrange(options.every + 1, options.steps // 2)
-        line, is_wrong = run_job(options, mode, fault, at)
-        print(f"| {job} | {line}", flush=True)
-        false_alarms += is_wrong and fault == "none"
-    return 1 if false_alarms else 0
+    rows = []
+    for name in (f"{mode}:{job}" for mode in MODES for job in (*RIGHT, *FAULTS) if job not in NOT_IN.get(mode, ())):
+        at = drawn.randrange(EVERY + 1, STEPS // 2)
+        if options.only and name not in options.only:
+            continue
+        mode, job = name.split(":")
+        rows.append(run_job(mode, job, None if job in RIGHT else at))
+        print(" ".join(map(str, rows[-1])), file=sys.stderr, flush=True)
+    made = sentence(COMMAND, time.monotonic() - started, [measured], page.machine())
+    text = "\n".join(render(rows, made)) + "\n"
+    if options.only:
+        print(text, end="")
+    else:
+        (page.HERE / "WATCHING.md").write_text(text)
+    return 0 if all(row.is_right for row in rows) else 1
 
 
-def run_job(options: argparse.Namespace, mode: str, fault: str, at: int) -> tuple[str, bool]:
+def run_job(mode: str, job: str, at: int | None) -> Row:
     ttrace = os.environ.get("TTRACE_PROGRAM", "ttrace")
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
-    words += ["-m", "evaluations.watching", "--steps", str(options.steps), "--pace", str(options.pace)]
-    words += ["--train", mode, "none" if fault == "plain" else fault, str(at), str(options.width)]
+    words += ["-m", "evaluations.watching", "--train", mode, job, str(at or STEPS)]
     with tempfile.TemporaryDirectory(prefix="ttrace-watching-") as directory:
         watched = Path(directory) / "watched"
-        if fault != "plain":
-            how = ["-o", str(watched), "--every", str(options.every), "--budget", options.budget]
-            words = [ttrace, "watch", *how, "--", *words]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
-        started = time.monotonic()
+        if job != "plain":
+            how = [] if job == "frugal" else ["--every", str(EVERY), "--budget", "99%"]
+            words = [ttrace, "watch", "-o", str(watched), *how, "--", *words]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
         process = subprocess.run(words, env=environment, capture_output=True, text=True)
-        seconds = time.monotonic() - started
-        trained = next((line.split()[1] for line in process.stdout.splitlines() if line.startswith("trained")), "?")
-        lines = (watched / "checks.jsonl").read_text().splitlines() if (watched / "checks.jsonl").exists() else []
-    checks = [json.loads(line) for line in lines]
-    wrong = [check for check in checks if check["verdict"] == "different"]
-    seen = wrong[0]["iteration"] if wrong else None
-    said = f"{wrong[0]['wrong'][0]['tensor']}: {wrong[0]['wrong'][0]['reason']}" if wrong else ""
+        file = watched / "checks.jsonl"
+        checks = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     if process.returncode not in (0, 1):
-        said += f" exit code {process.returncode}: {process.stderr[-300:]!r}"
-    after = "" if seen is None or fault == "none" else seen - at
-    found = "-" if seen is None else seen
-    ended = f"{len(checks)}, the last of {checks[-1]['iteration']}" if checks else "-"
-    strikes = "-" if fault in ("plain", "none") else at
-    return f"{strikes} | {found} | {after} | {ended} | {trained} of {seconds:.0f} | {said} |", bool(wrong)
+        sys.exit(f"{mode}:{job}: exit code {process.returncode}: {process.stderr[-1000:]}")
+    seconds = next(float(line.split()[1]) for line in process.stdout.splitlines() if line.startswith("trained"))
+    wrong = next((check for check in checks if check["verdict"] == "different"), None)
+    said = f"{wrong['wrong'][0]['tensor']}: {wrong['wrong'][0]['reason']}" if wrong else ""
+    seen, last = wrong and wrong["iteration"], checks[-1]["iteration"] if checks else None
+    return Row(mode, job, at, seen, len(checks), last, seconds, said)
 
 
-def train(mode: str, fault: str, at: int, steps: int, width: int, pace: float) -> None:
+def render(rows: list[Row], made: str) -> list[str]:
+    from .markdown import table
+
+    faulty = [row for row in rows if row.job in FAULTS]
+    right = [row for row in rows if row.job in RIGHT and row.job != "plain"]
+    found = [row for row in faulty if row.is_right]
+    alarms = sum(not row.is_right for row in right)
+    late = max((row.seen - row.at for row in found), default=0)
+    lines = [
+        "# Faults in jobs that are watched",
+        "",
+        made,
+        "",
+        f"A small transformer block is trained for {STEPS} steps on {RANKS} processes under `ttrace watch --every "
+        f"{EVERY} --budget 99%`, each step at least {1000 * PACE:.0f} ms long; one fault strikes rank 1 at a step that "
+        f"is drawn. {len(found)} of {len(faulty)} faults are seen, the last {late} steps after it struck; "
+        f"**{alarms} false alarms** in {sum(row.checks for row in right)} checks of right jobs.",
+        "",
+    ]
+    cells = [
+        [row.mode, FAULTS[row.job], row.at, "no" if row.seen is None else row.seen - row.at, row.checks, row.said]
+        for row in faulty
+    ]
+    lines += table(["job", "fault", "strikes at step", "seen, steps after", "checks", "what is said first"], cells)
+    lines += ["", "## What it costs", ""]
+    lines += [
+        f"Seconds of {STEPS} steps, by the clock of rank 0. *Defaults*: `ttrace watch` as it is, one iteration in 100, "
+        "and 2 % of the time at most; where recording one takes more, fewer are recorded.",
+        "",
+    ]
+    seconds = {(row.mode, row.job): row for row in rows}
+    costs = []
+    for mode, meaning in MODES.items():
+        plain = seconds.get((mode, "plain"))
+        for job, how in (("frugal", "defaults"), ("none", f"one in {EVERY}")):
+            row = seconds.get((mode, job))
+            if plain and row:
+                ratio = row.seconds / plain.seconds
+                costs.append([mode, meaning, how, plain.seconds, row.seconds, f"{ratio:.3f}", row.checks])
+    return lines + table(["job", "parallel", "watched", "plain s", "watched s", "ratio", "checks"], costs)
+
+
+def train(mode: str, fault: str, at: int) -> None:
     import torch
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
+    width = 64
     net = torch.nn.Sequential(
         torch.nn.Embedding(256, width),
         torch.nn.Linear(width, 4 * width),
@@ -109,7 +170,7 @@ def train(mode: str, fault: str, at: int, steps: int, width: int, pace: float) -
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     scale = 1024.0
     started = time.monotonic()
-    for step in range(steps):
+    for step in range(STEPS):
         strikes = step >= at and rank == 1
         source = 0 if mode == "tp" or (fault == "data" and strikes) else rank
         ids = torch.randint(256, (8, 16), generator=torch.Generator().manual_seed(1000 * step + source))
@@ -133,7 +194,7 @@ def train(mode: str, fault: str, at: int, steps: int, width: int, pace: float) -
             if fault == "state":
                 flip(local(optimizer.state[net[3].weight]["exp_avg"]), 0x00400000)
         optimizer.zero_grad()
-        time.sleep(pace)
+        time.sleep(PACE)
     if rank == 0:
         print(f"trained {time.monotonic() - started:.1f}")
     dist.destroy_process_group()
