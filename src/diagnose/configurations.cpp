@@ -264,8 +264,8 @@ ConfiguredOtherwise compare_configurations(const Alignment& reference, const Tra
   for (const auto& [module, wanted] : of_reference.without_grad()) {
     const auto said = of_others.find(module);
     if (said == of_others.end()) continue;
-    auto others = compare_module(module, wanted, said->second,
-                                 {wanted.classes == said->second.classes, is_same_dtype, ranks});
+    auto others =
+        compare_module(module, wanted, said->second, {wanted.classes == said->second.classes, is_same_dtype, ranks});
     if (!others.empty()) configured.emplace(module, std::move(others));
   }
   return configured;

@@ -172,7 +172,7 @@ std::string describe_divisor(double value, const NamedDivisor* number) {
 
 struct Claim {
   Cause cause = Cause::kOtherLoss;
-  std::string what;      // empty: there is none
+  std::string what;     // empty: there is none
   std::string group{};  // of the diagnosis
 };
 
@@ -264,7 +264,8 @@ bool are_centred_on_ranks(const std::map<std::int32_t, WeightsOfRank>& lines) {
   return wrong <= near && std::abs(sum) / n <= near && right > near;
 }
 
-constexpr std::string_view kWhatWeighs = "advantages, a beta, log-probabilities of another model, or what else multiplies";
+constexpr std::string_view kWhatWeighs =
+    "advantages, a beta, log-probabilities of another model, or what else multiplies";
 
 Claim of_weights(Cause cause, std::string what) { return {cause, std::move(what), std::string(kOfWeights)}; }
 
@@ -284,8 +285,9 @@ Claim describe_factors_of_weights(const std::map<std::int32_t, double>& factors)
     return of_weights(Cause::kRankFactor, what);
   }
   return of_weights(Cause::kMeanOfMeans,
-                    what + "; one over these numbers averages 1, as where each rank divides by the sum of its own "
-                           "weights in place of the mean of all ranks'");
+                    what +
+                        "; one over these numbers averages 1, as where each rank divides by the sum of its own "
+                        "weights in place of the mean of all ranks'");
 }
 
 // Says what becomes of the weights on each rank by a line: a shift beside a factor.
@@ -297,9 +299,10 @@ Claim describe_lines_of_weights(const std::map<std::int32_t, WeightsOfRank>& lin
   if (lines.size() > 1 && are_centred_on_ranks(lines)) {
     return of_weights(
         Cause::kOwnSamples,
-        fmt::format("on each rank the weights of its rows ({} log-probabilities) are shifted and scaled so that they sum "
-                    "to zero there, and in the reference over all ranks: each rank normalises them by its own mean ({})",
-                    kWhatWeighs, comma_list(words)));
+        fmt::format(
+            "on each rank the weights of its rows ({} log-probabilities) are shifted and scaled so that they sum "
+            "to zero there, and in the reference over all ranks: each rank normalises them by its own mean ({})",
+            kWhatWeighs, comma_list(words)));
   }
   return of_weights(Cause::kRankFactor,
                     fmt::format("on each rank the weight of a row is a multiple of the reference's, and a number: {}",
@@ -506,9 +509,10 @@ std::optional<Diagnosis> explain_by_weights_in_error(const Suspect& suspect) {
   for (std::size_t i = 0; i < prediction.size(); ++i) prediction[i] += suspect.reference_values[i];
   auto found = suspect.explained_by(
       Cause::kOtherLoss, prediction,
-      fmt::format("its rows have other weights ({} the log-probability of a row's label), by {:.4g} to {:.4g} more, and "
-                  "what else is in it is right",
-                  kWhatWeighs, least, most));
+      fmt::format(
+          "its rows have other weights ({} the log-probability of a row's label), by {:.4g} to {:.4g} more, and "
+          "what else is in it is right",
+          kWhatWeighs, least, most));
   if (found) found->group = kOfWeights;
   return found;
 }

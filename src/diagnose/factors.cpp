@@ -172,8 +172,9 @@ std::optional<Diagnosis> explain_by_factors(const Suspect& suspect, const Elemen
   const std::string what = "the parts of some ranks are the reference's times a number: " + words;
   if (are_of_own_divisors(factors)) {
     return suspect.explained_by(Cause::kMeanOfMeans, explained,
-                                what + "; one over these numbers averages 1, as where each rank divides by a number of "
-                                       "its own (of elements, labels, weights) in place of the mean of all ranks'");
+                                what +
+                                    "; one over these numbers averages 1, as where each rank divides by a number of "
+                                    "its own (of elements, labels, weights) in place of the mean of all ranks'");
   }
   return suspect.explained_by(Cause::kRankFactor, explained, what);
 }

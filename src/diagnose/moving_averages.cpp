@@ -78,10 +78,10 @@ std::optional<Diagnosis> explain_by_parameter(const Suspect& suspect, const Foll
   const Values step = difference_of(followed.after, followed.before);
   const double share = -fit_error(suspect, step);
   if (share > 0 && share <= 1 + kLargestShareLeft) {
-    const std::string what =
-        fmt::format("it takes {:.4g} of {} as that was before its step, in place of after it: it is updated before the "
-                    "optimizer's step, or one step late",
-                    share, name);
+    const std::string what = fmt::format(
+        "it takes {:.4g} of {} as that was before its step, in place of after it: it is updated before the "
+        "optimizer's step, or one step late",
+        share, name);
     if (auto found = explain_along(suspect, step, -share, what)) {
       found->group = fmt::format("before the step, {:.2g}", share);
       return found;
@@ -92,7 +92,8 @@ std::optional<Diagnosis> explain_by_parameter(const Suspect& suspect, const Foll
   if (!(times >= 0)) return std::nullopt;
   const std::optional<double> decay = decay_of_reference(suspect, followed.after);
   const std::string what =
-      decay ? fmt::format("it follows {} by another decay: {:.4g}, the reference's by {:.4g}", name, times * *decay, *decay)
+      decay ? fmt::format("it follows {} by another decay: {:.4g}, the reference's by {:.4g}", name, times * *decay,
+                          *decay)
             : fmt::format("it follows {} by another decay: {:.4g} times the reference's", name, times);
   auto found = explain_along(suspect, distance, times - 1, what);
   if (found) found->group = fmt::format("decay, {:.2g} times", times);

@@ -99,12 +99,13 @@ std::string describe_times(double times) {
 std::string describe_following(std::string_view what, const Following& right, const Following& wrong, double count) {
   constexpr double kNear = 1e-3;
   if (std::abs(wrong.momentum() - right.momentum()) > kNear * std::abs(right.momentum())) {
-    return fmt::format("it takes {:.4g} of the {} of the module's input, the reference's {:.4g}: another momentum, or it "
-                       "is updated more often",
-                       wrong.momentum(), what, right.momentum());
+    return fmt::format(
+        "it takes {:.4g} of the {} of the module's input, the reference's {:.4g}: another momentum, or it "
+        "is updated more often",
+        wrong.momentum(), what, right.momentum());
   }
-  return fmt::format("it takes the {} of the module's input ({:.0f} values a channel) {}, the reference's takes it {}", what,
-                     count, describe_times(wrong.times()), describe_times(right.times()));
+  return fmt::format("it takes the {} of the module's input ({:.0f} values a channel) {}, the reference's takes it {}",
+                     what, count, describe_times(wrong.times()), describe_times(right.times()));
 }
 
 }  // namespace

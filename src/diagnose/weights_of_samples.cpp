@@ -15,9 +15,9 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kFewestOfSample = 4;   // values: of two, one tells the other where they sum to zero
-constexpr std::size_t kFewestSamples = 4;    // of fewer, ranks' parts say as much
-constexpr std::size_t kFewestOfSign = 16;    // values of a rank and a sign
+constexpr std::size_t kFewestOfSample = 4;  // values: of two, one tells the other where they sum to zero
+constexpr std::size_t kFewestSamples = 4;   // of fewer, ranks' parts say as much
+constexpr std::size_t kFewestOfSign = 16;   // values of a rank and a sign
 
 struct Factor {
   double dot = 0, square = 0, candidate_square = 0;
@@ -60,9 +60,10 @@ std::optional<Diagnosis> explain_by_stretches(std::size_t length, const std::str
   if (met < kFewestSamples || are_left_out || !(most - least > suspect.bound * std::abs(most))) return std::nullopt;
   return suspect.explained_by(
       Cause::kOtherLoss, prediction,
-      fmt::format("each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "
-                  "them otherwise (their weights, advantages or temperatures, or what it is divided by)",
-                  of_what, least, most));
+      fmt::format(
+          "each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "
+          "them otherwise (their weights, advantages or temperatures, or what it is divided by)",
+          of_what, least, most));
 }
 
 std::optional<Diagnosis> weighs_samples_otherwise(const Suspect& suspect) {
@@ -119,9 +120,10 @@ std::optional<Diagnosis> weighs_signs_otherwise(const Suspect& suspect) {
   if (!differ_by_rank) {
     return suspect.explained_by(
         Cause::kOtherLoss, prediction,
-        fmt::format("what is positive in it is the reference's times one number, and what is negative times another ({}): "
-                    "the loss weighs labels of the two sorts otherwise (a weight of positives, of classes)",
-                    describe_signs(factors, false)));
+        fmt::format(
+            "what is positive in it is the reference's times one number, and what is negative times another ({}): "
+            "the loss weighs labels of the two sorts otherwise (a weight of positives, of classes)",
+            describe_signs(factors, false)));
   }
   return suspect.explained_by(
       Cause::kOwnSamples, prediction,

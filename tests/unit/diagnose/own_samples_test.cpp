@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kRowsOfBatch = 64, kChannels = 8;
 
 Values drawn_samples(std::uint32_t seed, double low = -1, double high = 1,
-                     std::size_t count = kRowsOfBatch* kChannels) {
+                     std::size_t count = kRowsOfBatch * kChannels) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> value(low, high);
   Values values(count);
@@ -121,7 +121,8 @@ TEST_CASE("parts that have a factor and an offset each, and one that has them al
   for (std::size_t i = 0; i < wrong.size(); ++i) wrong[i] += is_of_rank_0(i) ? 0.5 : -0.25;
   const RootCause root = root_of_batch(Kind::kOutput, right, wrong);
   CHECK(root.diagnosis == Cause::kRankFactor);
-  CHECK_MESSAGE(has(root.sentence, "1.25 times it and 0.5 on rank 0, 0.75 times it and -0.25 on rank 1"), root.sentence);
+  CHECK_MESSAGE(has(root.sentence, "1.25 times it and 0.5 on rank 0, 0.75 times it and -0.25 on rank 1"),
+                root.sentence);
   const Values noise = drawn_samples(4, -0.01, 0.01);
   for (std::size_t i = 0; i < wrong.size(); ++i) wrong[i] += noise[i];
   const RootCause noisy = root_of_batch(Kind::kOutput, right, wrong);
@@ -131,9 +132,8 @@ TEST_CASE("parts that have a factor and an offset each, and one that has them al
 TEST_CASE("ranks that divide by numbers of their own, which average to that of all") {
   const Values right = drawn_samples(5);
   const auto root_with = [&](double first, double second) {
-    return root_of_batch(Kind::kGradOutput, right, times_each(right, [&](std::size_t i, double) {
-                           return is_of_rank_0(i) ? first : second;
-                         }));
+    return root_of_batch(Kind::kGradOutput, right,
+                         times_each(right, [&](std::size_t i, double) { return is_of_rank_0(i) ? first : second; }));
   };
   const RootCause own = root_with(1.25, 1 / 1.2);  // 1 / 1.25 and 1.2 average 1
   CHECK(own.diagnosis == Cause::kMeanOfMeans);
@@ -144,8 +144,8 @@ TEST_CASE("ranks that divide by numbers of their own, which average to that of a
 
 TEST_CASE("a gradient whose positive and negative elements have other factors, on all ranks or on each") {
   const Values right = drawn_samples(6);
-  const RootCause all = root_of_batch(
-      Kind::kGradOutput, right, times_each(right, [](std::size_t, double value) { return value > 0 ? 1 : 2; }));
+  const RootCause all = root_of_batch(Kind::kGradOutput, right,
+                                      times_each(right, [](std::size_t, double value) { return value > 0 ? 1 : 2; }));
   CHECK(all.diagnosis == Cause::kOtherLoss);
   CHECK_MESSAGE(has(all.sentence, "times one number, and what is negative times another (1 and 2)"), all.sentence);
   const RootCause each = root_of_batch(Kind::kGradOutput, right, times_each(right, [](std::size_t i, double value) {
@@ -160,10 +160,10 @@ TEST_CASE("samples that weigh otherwise each, and an error that is no weight") {
   const auto by_row = [&](std::size_t i, double) { return weights[i / kChannels]; };
   const RootCause root = root_of_batch(Kind::kGradOutput, right, times_each(right, by_row));
   CHECK(root.diagnosis == Cause::kOtherLoss);
-  CHECK_MESSAGE(has(root.sentence, "each sample has the reference's gradient times a number of its own"), root.sentence);
-  const RootCause without = root_of_batch(Kind::kGradOutput, right, times_each(right, [](std::size_t i, double) {
-                                            return i / kChannels < 5 ? 0 : 1;
-                                          }));
+  CHECK_MESSAGE(has(root.sentence, "each sample has the reference's gradient times a number of its own"),
+                root.sentence);
+  const RootCause without = root_of_batch(
+      Kind::kGradOutput, right, times_each(right, [](std::size_t i, double) { return i / kChannels < 5 ? 0 : 1; }));
   CHECK_MESSAGE(without.diagnosis == Cause::kRegion, without.sentence);
   const RootCause other = root_of_batch(Kind::kGradOutput, right, drawn_samples(9));
   CHECK_MESSAGE(!other.diagnosis, other.sentence);
@@ -223,7 +223,7 @@ namespace {
 constexpr std::size_t kOfParameter = 32;
 
 struct AverageOfRun {
-  double taken = 0.01;         // of the parameter
+  double taken = 0.01;  // of the parameter
   bool is_before_step = false;
   bool is_noisy = false;
 };
@@ -303,7 +303,8 @@ TEST_CASE("running statistics that take the variance of another count, or with a
   CHECK_MESSAGE(noisy.diagnosis != Cause::kOtherAverage, noisy.sentence);
 }
 
-TEST_CASE("gradients of the iteration before that are in all of this one by one clipping factor, be they of few values") {
+TEST_CASE(
+    "gradients of the iteration before that are in all of this one by one clipping factor, be they of few values") {
   const auto run = [](double left, bool is_noisy) {
     std::vector<TensorOfRun> tensors;
     for (const std::int32_t iteration : {0, 1}) {
@@ -315,7 +316,8 @@ TEST_CASE("gradients of the iteration before that are in all of this one by one 
         for (std::size_t i = 0; i < size && iteration == 1; ++i) {
           sum[i] += left * (is_noisy && size < 16 ? term[i] : before[i]);
         }
-        TensorId id{.iteration = iteration, .microbatch = 0, .kind = Kind::kParamGrad, .name = fmt::format("fc{}.w", size)};
+        TensorId id{
+            .iteration = iteration, .microbatch = 0, .kind = Kind::kParamGrad, .name = fmt::format("fc{}.w", size)};
         tensors.push_back({id, {static_cast<std::int64_t>(size)}, term});
         id.microbatch = kNoMicrobatch;
         tensors.push_back({id.with_kind(Kind::kMainGrad), {static_cast<std::int64_t>(size)}, sum});
