@@ -43,9 +43,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "is a weight's gradient, computed with the input of another module or micro-batch"},
     {Cause::kOtherRows, "other-rows", "has some rows of others"},
     {Cause::kRankFactor, "rank-factor",
-     "is the reference's times a number each in the parts of some ranks, be it with one more added, or in what they "
-     "made "
-     "of each other's part of the input"},
+     "is the reference's times a number each in the parts of some ranks, be it with one more added, or in "
+     "what they made of each other's part of the input"},
     {Cause::kCoarserPrecision, "coarser-precision",
      "is rounded to a narrower dtype than it, or the reference, is stored in"},
     {Cause::kRegion, "region",
@@ -69,9 +68,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "forward or on ranks whose copies must be equal"},
     {Cause::kOtherLoss, "other-loss",
      "is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another "
-     "number, of other labels or rows that count or with other weights of them, at another temperature, or with "
-     "another "
-     "part of a further loss"},
+     "number, of other labels or rows that count or with other weights of them, at another temperature, or "
+     "with another part of a further loss"},
     {Cause::kOtherNorm, "other-norm",
      "is a norm of gradients that lacks some of them, counts some twice, or is another norm of all"},
     {Cause::kOtherGroup, "other-group",

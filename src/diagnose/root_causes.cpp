@@ -197,9 +197,8 @@ std::string describe_unrecorded(const Evidence& evidence) {
       evidence.candidate_trace == nullptr ? std::vector<std::string>() : models_without_grad(*evidence.candidate_trace);
   if (models.empty()) return "or of labels, weights and the like that no module is given";
   return fmt::format(
-      "or of labels, weights and what {} return{}, called without gradients and not recorded (`ttrace collect "
-      "--no-grad` "
-      "records such calls)",
+      "or of labels, weights and what {} return{}, called without gradients and not recorded "
+      "(`ttrace collect --no-grad` records such calls)",
       comma_list(models), models.size() == 1 ? "s" : "");
 }
 
