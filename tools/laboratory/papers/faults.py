@@ -12,7 +12,6 @@ import sys
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -26,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[3]
 TTRACE = os.environ.get("TTRACE_PROGRAM", "ttrace")
 MODEL = ["--layers", "4", "--unfused-attention", "--micro-batches", "2", "--steps", "1"]
 LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-ROUNDS = 1  # traces of each kind of fault
 
 
 def is_linear_output(tensor: Recorded) -> bool:
@@ -38,12 +36,20 @@ def is_weight(tensor: Recorded, kind: str) -> bool:
     return tensor.key[1] == kind and tensor.key[0].endswith(tuple(f"{linear}.weight" for linear in LINEARS))
 
 
-# What is struck, and the dtypes it has in the recording.
-PLACES: dict[str, Callable[[Recorded], bool]] = {
-    "outputs of linears, bf16": is_linear_output,
-    "main gradients of their weights, fp32": lambda tensor: is_weight(tensor, "main_grad"),
-    "weights after the step, bf16": lambda tensor: is_weight(tensor, "param_after"),
+# What is struck, and the dtypes it has in the recording, by kind.
+PLACES = {
+    "output": "outputs of linears, bf16",
+    "main_grad": "main gradients of their weights, fp32",
+    "param_after": "weights after the step, bf16",
 }
+GROUPS = (("output", "param_after"), ("main_grad",))  # struck in one trace: what no other is computed from
+
+
+def is_struck(tensor: Recorded, kinds: tuple[str, ...]) -> bool:
+    kind = tensor.key[1]
+    return kind in kinds and (is_linear_output(tensor) if kind == "output" else is_weight(tensor, kind))
+
+
 WAYS = {
     "abft": ["abft", "{suspect}"],
     "abft --block 16": ["abft", "{suspect}", "--block", "16"],
@@ -65,8 +71,8 @@ def key_of(tensor: Recorded) -> Key:
     return (*tensor.key, str(tensor.tensor_id.microbatch) if of_microbatch else "")
 
 
-def struck(ranks: list[Rank], chosen: Callable[[Recorded], bool], fault: Fault, draw: random.Random):
-    """The ranks with a fault in each chosen tensor, and the keys of those that it changed."""
+def struck(ranks: list[Rank], kinds: tuple[str, ...], fault: Fault, draw: random.Random):
+    """The ranks with a fault in each tensor of these kinds, and the keys of those that it changed."""
     changed: set[Key] = set()
 
     def edit(_: int, tensor: Recorded) -> Recorded:
@@ -76,10 +82,12 @@ def struck(ranks: list[Rank], chosen: Callable[[Recorded], bool], fault: Fault, 
             changed.add(key_of(tensor))
         return tensor.holding(value)
 
-    edited = edit_each(ranks, lambda _, tensor: chosen(tensor), edit)
-    for rank in edited.values():
-        rank.attributes = {**rank.attributes, "run_id": str(uuid.UUID(int=draw.getrandbits(128)))}
-    return edited, changed
+    edited = edit_each(ranks, lambda _, tensor: is_struck(tensor, kinds), edit)
+    return {number: of_another_run(rank, draw) for number, rank in edited.items()}, changed
+
+
+def of_another_run(rank: Rank, draw: random.Random) -> Rank:
+    return Rank({**rank.attributes, "run_id": str(uuid.UUID(int=draw.getrandbits(128)))}, rank.tensors)
 
 
 def _same_bits(one, other) -> bool:
@@ -93,35 +101,39 @@ def wrong_in(words: list[str], report: Path) -> set[Key]:
     return {(row["name"], row["kind"], row["microbatch"]) for row in rows if row["verdict"] == "fail"}
 
 
-def seen_by_sdc(healthy: Path, suspect: Path) -> int:
+def seen_by_sdc(healthy: Path, again: Path, suspect: Path) -> int:
     """How many tensors differ."""
     report = suspect.parent / "sdc.json"
-    words = ["sdc", "--healthy", str(healthy), "--suspect", str(suspect), "--json", str(report)]
+    words = ["sdc", "--healthy", str(healthy), "--suspect", str(suspect), "--rerun", str(again), "--json", str(report)]
     subprocess.run([TTRACE, *words], capture_output=True)
     return json.loads(report.read_text())["differing_tensors"]
 
 
-def count(home: Path, places=tuple(PLACES), faults=tuple(FAULTS), rounds: int = ROUNDS) -> dict[tuple, Counter]:
+def count(home: Path, groups=GROUPS, faults=tuple(FAULTS)) -> dict[tuple, Counter]:
     """By place and fault: how many tensors were changed, and in how many of them each way sees it."""
-    healthy = home / "healthy"
+    healthy, again = home / "healthy", home / "again"
     collect(healthy)
     ranks = read_trace(healthy)
-    counts: dict[tuple, Counter] = {}
-    for place in places:
+    write_edited(
+        healthy, {number: of_another_run(rank, random.Random(number)) for number, rank in enumerate(ranks)}, again
+    )
+    counts: dict[tuple, Counter] = {(kind, fault): Counter() for kind in PLACES for fault in faults}
+    for kinds in groups:
         for fault in faults:
-            counted = counts[place, fault] = Counter()
-            for number in range(rounds):
-                with tempfile.TemporaryDirectory(dir=home) as directory:
-                    suspect = Path(directory) / "suspect"
-                    draw = random.Random(f"{place} {fault} {number}")
-                    edited, changed = struck(ranks, PLACES[place], FAULTS[fault], draw)
-                    write_edited(healthy, edited, suspect)
-                    counted["struck"] += len(changed)
-                    for way, words in WAYS.items():
-                        filled = [word.format(healthy=healthy, suspect=suspect) for word in words]
-                        counted[way] += len(changed & wrong_in(filled, Path(directory) / "report.csv"))
-                    counted["sdc"] += min(seen_by_sdc(healthy, suspect), len(changed))
-            print(place, fault, dict(counted), file=sys.stderr, flush=True)
+            with tempfile.TemporaryDirectory(dir=home) as directory:
+                suspect, draw = Path(directory) / "suspect", random.Random(f"{kinds} {fault}")
+                edited, changed = struck(ranks, kinds, FAULTS[fault], draw)
+                write_edited(healthy, edited, suspect)
+                seen = {"struck": changed}
+                for way, words in WAYS.items():
+                    filled = [word.format(healthy=healthy, suspect=suspect) for word in words]
+                    seen[way] = changed & wrong_in(filled, Path(directory) / "report.csv")
+                if seen_by_sdc(healthy, again, suspect) == len(changed):
+                    seen["sdc"] = changed
+                for what, keys in seen.items():
+                    for _, kind, _ in keys:
+                        counts[kind, fault][what] += 1
+            print(fault, [dict(counts[kind, fault]) for kind in kinds], file=sys.stderr, flush=True)
     return counts
 
 
@@ -140,10 +152,10 @@ def render(counts: dict[tuple, Counter]) -> list[str]:
         "of the tensors that the fault changed at all a command finds it, in that very tensor."
     ]
     ways = [*WAYS, "sdc"]
-    for place in dict.fromkeys(place for place, _ in counts):
+    for kind, place in PLACES.items():
         rows = []
         for (of, fault), counted in counts.items():
-            if of == place:
+            if of == kind:
                 rows.append([fault, counted["struck"], *(counted[way] for way in ways)])
         lines += ["", f"### {place[0].upper()}{place[1:]}", "", *table(["fault", "struck", *ways], rows)]
     return [

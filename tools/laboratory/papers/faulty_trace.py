@@ -80,16 +80,12 @@ def _group(flat: torch.Tensor, at: int, group: int) -> tuple[int, int]:
 
 FAULTS: dict[str, Fault] = {
     "one bit": flipped(1),
-    "2 bits of an element": flipped(2),
     "4 bits of an element": flipped(4),
-    "a bit of each of 8 elements": flipped(1, 8),
     "the same bit of 8 elements": flipped(1, 8, same=True),
-    "the same bit of 32 elements": flipped(1, 32, same=True),
     "8 elements zero": zeroed(8),
     "32 elements zero": zeroed(32),
     "8 elements are the next 8": neighbours(8),
     "another element's value": plausible(1),
-    "8 other elements' values": plausible(8),
     "INF": set_to(float("inf")),
     "NaN": set_to(float("nan")),
     "near-INF (highest exponent bit)": near_infinity,
