@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,10 @@ import xml.etree.ElementTree as xml
 import pytest
 from conftest import ANNOTATIONS, Program
 
+from sweeps import warm
 from traces import PROGRAM
 
-TRAIN = f"{sys.executable} {pathlib.Path(__file__).parent / 'programs' / 'train.py'}"
+TRAIN = shlex.join(warm.command(pathlib.Path(__file__).parent / "programs" / "train.py"))
 RUN = f"""\
 reference: {{command: {TRAIN}, inputs: [model.txt]}}
 annotations: a.yaml
@@ -64,6 +66,13 @@ class Project(Program):
         stdout, stderr = self("run", *words, code=2)
         assert stdout == ""
         return stderr.splitlines()[-1].removeprefix("ttrace: error: ")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_programs():
+    """The training program is started a hundred times and more, and most of its time is NumPy's import."""
+    with warm.server(package="numpy"):
+        yield
 
 
 @pytest.fixture(scope="module")

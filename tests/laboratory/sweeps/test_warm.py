@@ -125,3 +125,10 @@ def test_stand_ins_take_what_users_type(tmp_path, monkeypatch):
         # Whatever else they are asked for starts cold.
         assert said_by("python", "-c", "import sys; print('torch' in sys.modules, sys.argv)") == ["False", "['-c']"]
         assert said_by(*launched, "1", "--no-python", "echo", "as ever") == ["as", "ever"]
+
+
+def test_a_server_of_another_package_has_that_one_and_no_pytorch(tmp_path):
+    (tmp_path / "program.py").write_text("import sys\nprint('numpy' in sys.modules, 'torch' in sys.modules)\n")
+    with warm.server(package="numpy"):
+        command = warm.command(tmp_path / "program.py")
+        assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "True False\n"

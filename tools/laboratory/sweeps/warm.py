@@ -1,5 +1,6 @@
 """`warm.py PROGRAM ARGUMENTS...`: runs a Python program as `python PROGRAM ARGUMENTS...` does, in a process forked from
-a server that has imported PyTorch, with what every optimizer imports of it. That is most of the time of a short run.
+a server that has imported PyTorch, with what every optimizer imports of it, or another package. That is most of the
+time of a short run.
 Without a server, of which the environment variable TTRACE_WARM has the socket, the program runs right here.
 `warm.py --during COMMAND...` runs a command with one server for all that ask for one of this Python below it.
 
@@ -9,6 +10,7 @@ exit code, which is negative after a signal."""
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import pathlib
@@ -26,6 +28,7 @@ SOCKET = "TTRACE_WARM"
 SHARED = "TTRACE_WARM_SHARED"  # Python and socket of the server of a whole command
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 _MOST_BYTES = 1 << 18  # of a request
+_TORCH = "torch._dynamo"
 # Python and torchrun as users type them: a program of one process, or of ranks on this machine, is the server's;
 # whatever else they are asked for, the real ones do.
 _STAND_INS = {
@@ -63,10 +66,12 @@ def stand_ins(directory: pathlib.Path, python: object = sys.executable) -> None:
 
 
 @contextlib.contextmanager
-def server(python: object = sys.executable):
-    """Programs that are started by this script below this process are quick while it lasts."""
+def server(python: object = sys.executable, package: str = _TORCH):
+    """Programs that are started by this script below this process are quick while it lasts. Those of another package
+    than PyTorch do without it: nothing in them is recorded that does not record itself."""
     shared_python, _, shared = os.environ.get(SHARED, "").rpartition(os.pathsep)
-    with contextlib.nullcontext(shared) if shared_python == str(python) else _started(python) as path:
+    is_shared = shared_python == str(python) and package == _TORCH
+    with contextlib.nullcontext(shared) if is_shared else _started(python, package) as path:
         os.environ[SOCKET] = path
         try:
             yield
@@ -75,11 +80,11 @@ def server(python: object = sys.executable):
 
 
 @contextlib.contextmanager
-def _started(python: object):
+def _started(python: object, package: str = _TORCH):
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "socket")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen([python, __file__, "--serve", path], stdin=subprocess.PIPE, env=environment)
+        process = subprocess.Popen([python, __file__, "--serve", path, package], stdin=subprocess.PIPE, env=environment)
         while not os.path.exists(path) and process.poll() is None:
             time.sleep(0.01)
         try:
@@ -91,7 +96,7 @@ def _started(python: object):
 
 def main() -> int:
     if sys.argv[1] == "--serve":
-        return _serve(sys.argv[2])
+        return _serve(sys.argv[2], sys.argv[3])
     if sys.argv[1] == "--during":
         with _started(sys.executable) as path:
             environment = {**os.environ, SHARED: f"{sys.executable}{os.pathsep}{path}"}
@@ -132,11 +137,11 @@ def _ask(path: str) -> int:
 # The server.
 
 
-def _serve(path: str) -> int:
+def _serve(path: str, package: str) -> int:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(path)
     listener.listen(64)
-    import torch._dynamo  # noqa: F401
+    importlib.import_module(package)
     from ending import run_and_leave
 
     gc.collect()
@@ -187,7 +192,7 @@ def _begin(request: dict) -> list[str]:
     os.environ.update(request["environment"])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[1:1] = paths
-    if "TTRACE_CONFIG" in os.environ:
+    if "TTRACE_CONFIG" in os.environ and _TORCH in sys.modules:
         # As Python would at its start.
         runpy.run_path(os.path.join(paths[0], "sitecustomize.py"))["install_now"]()
     return request["arguments"]
