@@ -3,6 +3,7 @@
 import importlib.metadata
 import pathlib
 import re
+import subprocess
 import sys
 
 import h5py
@@ -16,6 +17,13 @@ for page in ("man1/ttrace-check.1", "man7/ttrace-tutorial.7"):
 assert pathlib.Path(ttrace.__file__).with_name("include").joinpath("ttrace/ttrace.h").is_file()
 page = importlib.metadata.metadata("ttrace").get_payload()
 assert page.strip() and not re.search(r"\]\((?!https?:)", page), "a link that leads nowhere outside of a checkout"
+# Whoever passes the wheel on passes these on: what is linked into its files says under which terms.
+licences = {path.name for path in importlib.metadata.files("ttrace") if path.parent.name == "licenses"}
+version = subprocess.run(["ttrace", "--version"], capture_output=True, text=True, check=True).stdout
+parts = [part.split()[0].lower() for part in version.splitlines()[1].removeprefix("built with ").split(", ")]
+for part in [*parts, "echarts", "zrender", "nanobind"]:
+    name = "gcc" if part == "gnu" else part  # whose OpenMP and C++ libraries these are
+    assert any(licence.startswith(name) for licence in licences), f"no licence of {part} among {sorted(licences)}"
 candidate = ttrace.open("correct", annotations="megatron_gpt", reference=ttrace.open("reference"))
 weight = candidate.tensor("layers.1.mlp.linear_fc1.weight", kind="main_grad")
 assert len(weight.pieces) == 2
