@@ -67,13 +67,15 @@ Json named(const RepeatedData& repeated) {
                               repeated.first, repeated.second)}};
 }
 
-// Returns what is said at once of an iteration that is wrong.
+// Returns what is said at once of an iteration that is wrong. Most messages name their tensor and ranks themselves.
 std::string sentence_of(const Json& wrong, std::size_t others) {
-  std::string text = fmt::format("{} {}: {}", wrong.at("tensor").get<std::string>(),
-                                 wrong.at("kind").is_string() ? wrong.at("kind").get<std::string>() : "",
-                                 wrong.at("message").get<std::string>());
+  const std::string message = wrong.at("message").get<std::string>();
+  std::string place = wrong.at("tensor").get<std::string>();
+  if (wrong.at("kind").is_string()) place += " " + wrong.at("kind").get<std::string>();
+  std::string text = message.starts_with(place) ? message : fmt::format("{}: {}", place, message);
   const std::vector<std::int32_t> ranks = wrong.at("ranks");
-  if (!ranks.empty()) text += fmt::format(" (rank{} {})", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+  if (!ranks.empty() && message.find("rank") == std::string::npos)
+    text += fmt::format(" (rank{} {})", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
   if (others > 0) text += "; and " + count_of(others, "more tensor");
   return text;
 }

@@ -87,7 +87,8 @@ def test_a_weight_that_changes_on_one_rank_is_seen_in_the_next_iteration_that_is
     first = (tmp_path / "hook").read_text().splitlines()[0].split()
     assert first[:2] == [str(wrong[0]["iteration"]), wrong[0]["wrong"][0]["reason"]]
     assert Path(first[2]).is_dir() and Path(f"{first[2]}.json").is_file()
-    assert f"iteration {wrong[0]['iteration']}: WRONG: " in process.stderr
+    (line,) = [line for line in process.stderr.splitlines() if f"iteration {wrong[0]['iteration']}: WRONG: " in line]
+    assert line.count("2.weight param") == 1 and line.count("rank 1") == 1
 
 
 def test_a_rank_that_begins_to_read_the_data_of_another_is_named(program, tmp_path):

@@ -5,7 +5,15 @@ import shutil
 import pytest
 from pages import MANUAL, blocks, follow, session_path
 
-JOBS = ("loss-curves", "gate-a-fork", "port-a-model", "convert-a-checkpoint", "trainer-and-rollout", "bad-node")
+JOBS = (
+    "loss-curves",
+    "gate-a-fork",
+    "port-a-model",
+    "convert-a-checkpoint",
+    "trainer-and-rollout",
+    "watch-a-job",
+    "bad-node",
+)
 PROGRAMS = MANUAL.parents[1] / "tests" / "manual" / "programs"
 
 
