@@ -22,8 +22,8 @@ Options named_options_of(const CLI::App& command) {
 
 // The argument of the command that is one of several words, and comes first; null: it has none.
 const CLI::Option* first_argument_of(const CLI::App& command) {
-  const Options arguments =
-      command.get_options([](const CLI::Option* option) { return option->get_positional() && !option->nonpositional(); });
+  const Options arguments = command.get_options(
+      [](const CLI::Option* option) { return option->get_positional() && !option->nonpositional(); });
   return !arguments.empty() && !choices_of(*arguments[0]).empty() ? arguments[0] : nullptr;
 }
 

@@ -63,9 +63,7 @@ def test_presets_are_found_by_name(prefix, tmp_path):
     libraries = next(prefix.rglob("ttrace.pc")).parents[1]
     run("cc", C_PROGRAM, f"-I{prefix}/include", f"-L{libraries}", "-lttrace", "-lm", "-o", "record", cwd=tmp_path)
     run("./record", "trace", cwd=tmp_path, LD_LIBRARY_PATH=str(libraries))
-    shown = run(
-        prefix / "bin" / "ttrace", "explain", "trace", "linear", "-a", "megatron_gpt", cwd=tmp_path
-    )
+    shown = run(prefix / "bin" / "ttrace", "explain", "trace", "linear", "-a", "megatron_gpt", cwd=tmp_path)
     assert "linear" in shown
 
 
