@@ -247,14 +247,17 @@ Json index_of(const RunReport& report) {
   json["candidates"] = Json::array();
   for (const CandidateReport& candidate : report.candidates) {
     const bool looked = candidate.problem.empty();
-    json["candidates"].push_back(
-        {{"name", printable(candidate.name)},
-         {"command", printable(candidate.command)},
-         {"verdict", name_of(candidate.verdict())},
-         {"problem", looked ? Json(nullptr) : Json(printable(candidate.problem))},
-         {"sentence", looked ? Json(printable(sentence_of(candidate.report))) : Json(nullptr)},
-         {"counts", looked ? to_object_without_findings(candidate.report)["counts"] : Json(nullptr)},
-         {"waived", candidate.report.totals.waived}});
+    const Json object = looked ? to_object_without_findings(candidate.report) : Json::object();
+    const bool has_root = looked && !object["roots"].empty();
+    json["candidates"].push_back({{"name", printable(candidate.name)},
+                                  {"command", printable(candidate.command)},
+                                  {"verdict", name_of(candidate.verdict())},
+                                  {"problem", looked ? Json(nullptr) : Json(printable(candidate.problem))},
+                                  {"sentence", looked ? Json(printable(sentence_of(candidate.report))) : Json(nullptr)},
+                                  {"source", has_root ? object["roots"][0]["source"] : Json(nullptr)},
+                                  {"next", looked ? object["next"] : Json(nullptr)},
+                                  {"counts", looked ? object["counts"] : Json(nullptr)},
+                                  {"waived", candidate.report.totals.waived}});
   }
   json["notes"] = report.notes;
   return json;

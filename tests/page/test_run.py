@@ -1,10 +1,13 @@
 """The page of `ttrace run`: the candidates, and the report of each."""
 
+import json
 import pathlib
 import sys
 
 import pytest
 from conftest import read_json
+
+from models import SOURCES
 
 PROGRAM = pathlib.Path(__file__).parents[1] / "cli" / "programs" / "train.py"
 TRAIN = f"{sys.executable} {PROGRAM}"
@@ -23,6 +26,7 @@ ANNOTATIONS = "embedding:\n  output: {tp_dim: 1}\nlayers.*.mlp.weight:\n  tp_dim
 @pytest.fixture
 def run(ttrace, tmp_path, monkeypatch):
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("FACTS", json.dumps({"sources": SOURCES}))
     (tmp_path / "ttrace.yaml").write_text(RUN)
     (tmp_path / "a.yaml").write_text(ANNOTATIONS)
     ttrace("run", "--html", "page.html", "--json", "report.json", code=1)
@@ -44,6 +48,7 @@ def test_each_candidate_opens_its_report(opened, run):
     cards = view.page.locator("#troubles .root-card").all_inner_texts()
     assert [card.split()[0] for card in cards] == ["wrong", "broken"]
     assert report["candidates"][1]["report"]["root_cause"]["sentence"] in cards[0]
+    assert "called at /usr/lib/library.py:17" in cards[0] and report["candidates"][1]["report"]["next"] in cards[0]
     assert report["candidates"][2]["problem"] in cards[1]
     assert view.page.locator(".candidates a").all_inner_texts() == ["right", "wrong"]
 
@@ -52,7 +57,7 @@ def test_each_candidate_opens_its_report(opened, run):
     root = report["candidates"][1]["report"]["root_cause"]
     assert view.page.locator("h1:visible").inner_text() == f"different: {root['name']} output"
     assert view.text(".root-card .sentence") == root["sentence"]
-    view.page.locator(".root-card button").click()
+    view.page.locator(".root-card button.name").click()
     view.page.wait_for_selector("article.tensor h1")
     assert view.text("article.tensor h1") == f"{root['name']} output"
     assert view.table("#worst")[1][0] == "[0, 0]"

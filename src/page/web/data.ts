@@ -216,6 +216,8 @@ export interface Candidate {
   verdict: Report["verdict"];
   problem: string | null; // why it could not be checked; it has no report then
   sentence: string | null;
+  source: Root["source"] | null; // of the first root
+  next: string | null; // command
   counts: Counts | null;
   waived: number;
 }

@@ -1,8 +1,9 @@
 // The page of `ttrace run`: its candidates, each with a report of its own.
 import type { Candidate, RunIndex } from "./data";
-import { clip, code, el, lazyDetails, table as tableOf, type View } from "./dom";
+import { clip, code, commandLine, el, lazyDetails, table as tableOf, type View } from "./dom";
 import { historySection } from "./history";
 import { count, plural } from "./numbers";
+import { sourceOf } from "./summary";
 
 const CARDS_SHOWN = 3;
 
@@ -25,6 +26,8 @@ function troubles(index: RunIndex): HTMLElement | null {
         { class: "root-card" },
         el("p", { class: "where" }, el("span", { class: "name" }, nameOf(candidate, at)), " ", pillOf(candidate)),
         el("p", { class: "sentence" }, clip(candidate.problem ?? candidate.sentence ?? "", 1200)),
+        candidate.source ? sourceOf(candidate.source) : null,
+        candidate.next ? commandLine(candidate.next) : null,
       ),
     );
   if (!cards.length) return null;

@@ -48,8 +48,7 @@ function countsLine(report: Report): HTMLElement {
 }
 
 // Where the root's module is computed and called, in the program's source.
-function sourceOf(root: Root): HTMLElement | null {
-  const { forward, call } = root.source;
+export function sourceOf({ forward, call }: Root["source"]): HTMLElement | null {
   const at = (line: SourceLine) => el("code", {}, `${clip(line.file, 200)}:${line.line}`);
   if (!forward && !call) return null;
   return el("p", { class: "source" }, forward ? ["in ", at(forward)] : [], forward && call ? ", " : "", call ? ["called at ", at(call)] : []);
@@ -82,7 +81,7 @@ function rootCard(root: Root, number: number, table: Table, open: (row: number) 
       ),
     ),
     el("p", { class: "sentence" }, clip(root.sentence, 1200)),
-    sourceOf(root),
+    sourceOf(root.source),
   );
 }
 

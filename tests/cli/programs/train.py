@@ -29,6 +29,7 @@ config = json.loads(os.environ["TTRACE_CONFIG"])
 seed = config["perturb"]
 facts = {
     **config["provenance"],
+    **json.loads(os.environ.get("FACTS", "{}")),
     "device": os.environ.get("DEVICE", ""),
     "torch": os.environ.get("TORCH_VERSION", "2.13.0"),
     "program_files": json.loads(os.environ.get("PROGRAM_FILES", "[]")),
