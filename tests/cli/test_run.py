@@ -193,6 +193,17 @@ def test_a_command_that_fails_is_reported_and_the_others_still_run(project):
     assert project.calls() == []
 
 
+def test_a_candidate_whose_axes_nobody_says_is_told_the_line_that_may(project):
+    candidate = f"candidates:\n  - {{name: open, command: {TRAIN} --ranks 2 --no-axes, inputs: [model.txt]}}\n"
+    project.write("ttrace.yaml", RUN[: RUN.index("candidates:")] + candidate)
+    stdout, stderr = project("run", code=2)
+    assert (
+        "nothing says how the 2 ranks are arranged: say it beside the command on line 4 of ttrace.yaml, as in `axes: "
+        in stderr
+    )
+    assert "expected `axes` beside the command on line 4 of ttrace.yaml, as in " in stdout
+
+
 def test_a_command_that_hangs_is_stopped_and_the_others_still_run(project):
     hanging = "candidates:\n  - {name: hangs, command: sleep 300, inputs: [model.txt], timeout: 1s}"
     project.write("ttrace.yaml", RUN.replace("candidates:", hanging) + "timeout: 1h\n")

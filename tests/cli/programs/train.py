@@ -14,6 +14,7 @@ from traces import record_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ranks", type=int, default=1)
+parser.add_argument("--no-axes", action="store_true", help="nobody says how the ranks are arranged")
 parser.add_argument("--wrong", help="the tensor of which one element is off")
 parser.add_argument("--all-wrong", action="store_true")
 parser.add_argument("--fail", type=int, default=0, help="the exit code, without a trace")
@@ -46,7 +47,7 @@ ranks = shards(tensors, options.ranks) if options.ranks > 1 else [tensors]
 record_run(
     pathlib.Path(config["directory"]),
     ranks,
-    axes=f"tp={options.ranks}" if options.ranks > 1 else "",
+    axes=f"tp={options.ranks}" if options.ranks > 1 and not options.no_axes else "",
     run_id=config["run_id"],
     provenance=json.dumps(facts),
 )
