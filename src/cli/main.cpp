@@ -94,7 +94,8 @@ Exit codes: 0 same, 1 different, 2 could-not-look (misuse, unreadable input).)")
     // CLI11 has codes of its own, 105 and more; ours are few and stable. 0: --help, --version.
     if (error.get_exit_code() == 0) {
       if (launched.rank == 0) app.exit(error);
-      if (!(std::cout << std::flush)) throw ttrace::InputError("stdout: cannot be written; expected a place for the help");
+      if (!(std::cout << std::flush))
+        throw ttrace::InputError("stdout: cannot be written; expected a place for the help");
       return kExitSame;
     }
     throw ttrace::InputError(ttrace::cli::describe_misuse(app, error));

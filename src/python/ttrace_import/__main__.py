@@ -43,7 +43,8 @@ def main(words: list[str] | None = None) -> int:
     except MemoryError:
         print(f"ttrace: error: {one_line(str(options.output))}: no memory is left", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # OpenBLAS raises SIGINT as well, where it can make no thread
+        print(f"ttrace: error: {one_line(str(options.output))}: interrupted; nothing is left", file=sys.stderr)
         return 2
     except Stopped:
         print(f"ttrace: error: {one_line(str(options.output))}: stopped by a signal; nothing is left", file=sys.stderr)

@@ -18,8 +18,8 @@ from .tensors import is_floating
 # (deeper inside); "" for the only positional argument, and for the only tensor that is returned, where it has no name.
 Member = tuple[str, torch.Tensor]
 
-# Tensors and containers in what one call is given, or returns. Lists that hold a list twice, forty of them one inside the
-# other, have 2^40: a program that does not look into them is not to wait for that.
+# Tensors and containers in what one call is given, or returns. Lists that hold a list twice, forty of them one inside
+# the other, have 2^40: a program that does not look into them is not to wait for that.
 _MOST_VALUES = 1_000_000
 
 _LISTS = (tuple, list, deque)
@@ -88,8 +88,8 @@ class _Look:
             self._left -= type(item[1]) not in _NUMBERS_AND_TEXTS
             if self._left < 0:
                 raise CollectError(
-                    f"a module is given, or returns, more than {_MOST_VALUES:,} tensors and containers, with those that "
-                    f"are repeated in them, the last in a {type(value).__name__}; expected fewer"
+                    f"a module is given, or returns, more than {_MOST_VALUES:,} tensors and containers, with those "
+                    f"that are repeated in them, the last in a {type(value).__name__}; expected fewer"
                 )
             yield item
 
