@@ -117,8 +117,8 @@ def place():
 
 
 def run_starved(directory, words, limit=None, left=0):
-    """Runs the command with so little of what is limited; where that is processes as nobody, as root has no limit. Nobody
-    may not be let to the Python that imports, which ends with 2 as well."""
+    """Runs the command with so little of what is limited; where that is processes as nobody: root has no limit of them.
+    Nobody may not be let to the Python that imports, which ends with 2 as well."""
     shutil.rmtree(directory / "out", ignore_errors=True)
     (directory / "out").mkdir()
     (directory / "out").chmod(0o777)
