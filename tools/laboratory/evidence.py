@@ -142,12 +142,6 @@ EVIDENCE = [
         "tools/laboratory/right-products",
         ("src/abft", "src/selfcheck", "tools/laboratory/evaluations/right_products.py"),
     ),
-    Evidence(
-        "watching",
-        "tools/laboratory/evaluations/WATCHING.md",
-        "tools/laboratory/watching",
-        ("src/abft", "src/selfcheck", "src/python", "tools/laboratory/evaluations/watching.py"),
-    ),
     Evidence("sweeps", "tools/laboratory/sweeps/RESULTS.md", "tools/sweep", (*_VERDICT, *_RUNS, _TORCHGPT)),
     *_reproductions(),
     *_papers(),
