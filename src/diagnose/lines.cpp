@@ -73,7 +73,10 @@ class LinesOfParts {
     constexpr double kLeastSpread = 1e-12;  // of its square: values that are all one tell no line
     return std::ranges::all_of(sums_, [&](const auto& item) {
       const LineSums& sums = item.second;
-      if (sums.n < static_cast<double>(kFewestValues) || sums.spread() <= kLeastSpread * sums.xx) return false;
+      if (sums.n < static_cast<double>(kFewestValues) || sums.spread() <= kLeastSpread * sums.xx ||
+          sums.wrong_spread() <= kLeastSpread * sums.yy) {
+        return false;
+      }
       const double left = std::max(0.0, sums.wrong_spread() - sums.fit().slope * (sums.xy - sums.x * sums.y / sums.n));
       return left <= kLargestShareLeft * kLargestShareLeft * sums.wrong_spread() &&
              left <= suspect_.bound * suspect_.bound * sums.yy;
