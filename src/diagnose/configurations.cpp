@@ -316,7 +316,7 @@ std::vector<std::string> models_without_grad(const Trace& trace) {
   for (const RankTrace& rank : trace.ranks) {
     if (!rank.configurations) continue;
     for (const auto& [module, known] : rank.configurations->without_grad) {
-      models.insert(printable(module.substr(0, module.find('.'))));
+      models.insert(printable(components_of(module).front()));
     }
   }
   return {models.begin(), models.end()};

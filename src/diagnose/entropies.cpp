@@ -311,7 +311,7 @@ Claim describe_lines_of_weights(const std::map<std::int32_t, WeightsOfRank>& lin
 
 // What the weights of rows are the reference's times.
 struct Factors {
-  double least = INFINITY, most = -INFINITY;
+  double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<double>::infinity();
   bool are_of_samples = true;  // all rows of a sample have the same
 };
 
@@ -500,7 +500,7 @@ std::optional<Diagnosis> explain_by_weights_in_error(const Suspect& suspect) {
   const auto more = read_cross_entropy(values, error, static_cast<std::size_t>(scores->shape.back()), near);
   if (!more || more->temperature != 1 || more->smoothing != 0 || more->z_loss != 0) return std::nullopt;
   Values prediction = more->gradient_of(values);
-  double least = INFINITY, most = -INFINITY;
+  double least = std::numeric_limits<double>::infinity(), most = -least;
   for (const auto& row : more->rows) {
     if (!row) continue;
     least = std::min(least, row->weight);

@@ -6,6 +6,7 @@
 // positives) hands all elements of a sort one number, of its own sign.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -40,7 +41,7 @@ std::optional<Diagnosis> explain_by_stretches(std::size_t length, const std::str
   if (length < kFewestOfSample) return std::nullopt;
   const std::size_t count = suspect.reference_values.size() / length;
   Values prediction = suspect.reference_values;
-  double least = INFINITY, most = -INFINITY;
+  double least = std::numeric_limits<double>::infinity(), most = -least;
   std::size_t met = 0;
   bool are_left_out = true;  // or as they are: of the others a region says where they lie
   for (std::size_t k = 0; k < count; ++k) {

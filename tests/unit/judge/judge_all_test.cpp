@@ -267,7 +267,8 @@ TEST_CASE("a light iteration of which more than half proves nothing is noted") {
   CHECK(notes_with(0.01).empty());
   const std::vector<std::string> notes = notes_with(2);
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] ==
-        "light iteration 1: 2 of 3 floating-point tensors prove nothing (2 noise): a mistake that shows there alone may "
-        "not be seen");
+  CHECK(
+      notes[0] ==
+      "light iteration 1: 2 of 3 floating-point tensors prove nothing (2 noise): a mistake that shows there alone may "
+      "not be seen");
 }
