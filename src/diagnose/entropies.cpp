@@ -312,7 +312,8 @@ Claim describe_lines_of_weights(const std::map<std::int32_t, WeightsOfRank>& lin
 // What the weights of rows are the reference's times.
 struct Factors {
   double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<double>::infinity();
-  bool are_of_samples = true;  // all rows of a sample have the same
+  bool are_of_samples = true;             // all rows of a sample have the same
+  std::set<std::int32_t> ranks, changed;  // that hold the rows, and those of them where some row has another
 };
 
 std::optional<Factors> factors_of_rows(const BothEntropies& both) {
@@ -327,6 +328,8 @@ std::optional<Factors> factors_of_rows(const BothEntropies& both) {
     const double factor = wrong->weight / right->weight;
     factors.least = std::min(factors.least, factor);
     factors.most = std::max(factors.most, factor);
+    factors.ranks.insert(both.ranks[i]);
+    if (!are_near(factor, 1, kNearNumber)) factors.changed.insert(both.ranks[i]);
     factors.are_of_samples = factors.are_of_samples && (of_sample == 0 || are_near(factor, of_sample, kNearNumber));
     of_sample = factor;
   }
@@ -342,11 +345,13 @@ Claim describe_weights_of_rows(const BothEntropies& both) {
     return describe_factors_of_weights(*of_ranks);
   }
   if (const auto lines = lines_by_rank(both)) return describe_lines_of_weights(*lines);
+  const std::vector<std::int32_t> changed(factors->changed.begin(), factors->changed.end());
+  const bool is_on_some = changed.size() < factors->ranks.size() && !factors->ranks.contains(-1);
   return of_weights(Cause::kOtherLoss,
-                    fmt::format("the rows have other weights ({} log-probabilities), {:.4g} to {:.4g} times the "
+                    fmt::format("the rows have other weights{} ({} log-probabilities), {:.4g} to {:.4g} times the "
                                 "reference's{}",
-                                kWhatWeighs, factors->least, factors->most,
-                                factors->are_of_samples ? ", the same for all rows of a sample" : ""));
+                                is_on_some ? " on " + describe_ranks(changed) : "", kWhatWeighs, factors->least,
+                                factors->most, factors->are_of_samples ? ", the same for all rows of a sample" : ""));
 }
 
 Claim describe_weights(const BothEntropies& both, const Suspect& suspect) {
