@@ -20,6 +20,7 @@
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/changed_after.h"
+#include "diagnose/hypothesis.h"
 #include "diagnose/light_jumps.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/other_microbatches.h"
@@ -173,7 +174,7 @@ class Questions {
       // Values of another rank or micro-batch that harm nothing may have been dealt out so.
       const bool may_be_dealt = is_right && (cause == Cause::kStale || cause == Cause::kOtherTensor);
       if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
-      if (!misfits && !is_other_placement(i, cause) && !is_right) continue;
+      if (!misfits && !is_other_placement(i, cause) && !is_right && !is_small_beside_open(finding, cause)) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }
@@ -299,6 +300,16 @@ class Questions {
       if (follows_from_[i] == origin && !report_.findings[i].guessed && may_follow(origin, i)) return false;
     }
     return true;
+  }
+
+  // True for a parameter whose few values tell no order, where others of its kind lie in one of their own.
+  bool is_small_beside_open(const Finding& small, std::optional<Cause> cause) const {
+    const LogicalTensor* tensor = find_tensor(evidence_.candidate, small.id);
+    const bool is_small = tensor != nullptr && element_count(tensor->shape) < std::int64_t{kFewestValues};
+    if (cause || !is_small || !is_parameter_kind(small.id.kind)) return false;
+    return std::ranges::any_of(report_.findings, [&](const Finding& other) {
+      return other.reason == Reason::kGuessedPlacement && other.id.kind == small.id.kind;
+    });
   }
 
   static bool is_of_forward(Kind kind) { return kind == Kind::kInput || kind == Kind::kOutput; }

@@ -516,6 +516,15 @@ def test_what_an_optimizer_trains_in_the_place_of_a_skeletons_parameters_is_chec
         assert verdict.first == first, verdict
 
 
+def test_members_that_are_dealt_out_otherwise_are_a_question(first_verdict):
+    verdict = first_verdict("stacked_members", "dealt")
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    (question,) = verdict.report["questions"]
+    assert "are the reference's 0, 2, 1, 3" in question["sentence"], verdict
+    for mistake in ("samples", "scale"):
+        assert answers(first_verdict("stacked_members", "dealt", mistake=mistake))[0] != SAME
+
+
 @pytest.mark.parametrize("measured", [True, False])
 def test_steps_with_other_tensors_than_the_models_are_held_by_what_they_make(first_verdict, measured):
     verdict = first_verdict("flat_gradients", measured=measured)

@@ -1,5 +1,6 @@
 """An ensemble by torch.func: the parameters of all members are stacked, and no module has them; what is called is the
-skeleton of one member ("meta": on no device). Each rank trains its own members, on samples drawn for each."""
+skeleton of one member ("meta": on no device). Each rank trains its own members ("dealt": in turns), on samples drawn
+for each."""
 
 import copy
 import sys
@@ -10,6 +11,8 @@ from torch.func import functional_call, stack_module_state, vmap
 MEMBERS = 4
 members = [nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)) for _ in range(MEMBERS)]
 mine = torch.arange(MEMBERS).chunk(RANKS)[RANK].tolist()
+if "dealt" in sys.argv:
+    mine = list(range(RANK, MEMBERS, RANKS))
 stacked, buffers = stack_module_state([members[number] for number in mine])
 skeleton = copy.deepcopy(members[0])
 if "meta" in sys.argv:
