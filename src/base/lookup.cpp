@@ -50,6 +50,17 @@ std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignmen
   return counts;
 }
 
+std::map<std::int32_t, MicrobatchCounts> other_microbatch_counts(const Alignment& reference,
+                                                                 const Alignment& candidate) {
+  std::map<std::int32_t, MicrobatchCounts> others;
+  const auto of_candidate = microbatch_counts(candidate);
+  for (const auto& [iteration, count] : microbatch_counts(reference)) {
+    const auto found = of_candidate.find(iteration);
+    if (found != of_candidate.end() && found->second != count) others[iteration] = {count, found->second};
+  }
+  return others;
+}
+
 bool is_of_other_model(const Alignment& alignment, const TensorId& id) {
   if (id.kind != Kind::kBufferAfter || alignment.tensors.empty()) return false;
   TensorId before = id.with_kind(Kind::kBuffer);

@@ -26,6 +26,13 @@ bool has_any_of_call(const Alignment& alignment, const TensorId& id, Kind kind);
 // How many micro-batches each iteration has, by the last of which something was recorded.
 std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignment);
 
+// The iterations of both sides that have other numbers of micro-batches, with the numbers of both.
+struct MicrobatchCounts {
+  std::int64_t reference = 0, candidate = 0;
+};
+std::map<std::int32_t, MicrobatchCounts> other_microbatch_counts(const Alignment& reference,
+                                                                 const Alignment& candidate);
+
 // True for what an iteration has made of a model that no optimizer updates: it is recorded after the iterations that
 // change it, and never before one, as the buffers of a model that trains are before a whole iteration.
 bool is_of_other_model(const Alignment& alignment, const TensorId& id);

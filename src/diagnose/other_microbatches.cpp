@@ -44,10 +44,8 @@ bool are_cut_otherwise(const std::vector<std::int64_t>& reference, const std::ve
 
 std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence) {
   std::map<std::int32_t, CutOfBatch> numbers;
-  const auto counts = microbatch_counts(evidence.reference), others = microbatch_counts(evidence.candidate);
-  for (const auto& [iteration, count] : counts) {
-    const auto other = others.find(iteration);
-    if (other != others.end() && other->second != count) numbers[iteration] = {count, other->second, false};
+  for (const auto& [iteration, counts] : other_microbatch_counts(evidence.reference, evidence.candidate)) {
+    numbers[iteration] = {counts.reference, counts.candidate, false};
   }
   return numbers;
 }

@@ -173,17 +173,6 @@ const OptionSamples* samples_of(const ToleranceFile* tolerance, const std::strin
   return found == tolerance->options.end() ? nullptr : &found->second;
 }
 
-// The iterations that the two sides went on with for other numbers of micro-batches.
-std::set<std::int32_t> uneven_iterations(const Alignment& reference, const Alignment& candidate) {
-  const auto counts = microbatch_counts(reference), others = microbatch_counts(candidate);
-  std::set<std::int32_t> uneven;
-  for (const auto& [iteration, count] : counts) {
-    const auto other = others.find(iteration);
-    if (other != others.end() && other->second != count) uneven.insert(iteration);
-  }
-  return uneven;
-}
-
 // Compares the options of all steps; returns the updates whose options are the reference's.
 std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
                                    const Compared& compared, const ParameterCounterparts* counterparts,
@@ -193,7 +182,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
   StatedSteps of_candidate = stated_steps(candidate);
   if (counterparts != nullptr) of_candidate = in_names_of_reference(of_candidate, *counterparts);
   judged.verdicts.elsewhere = find_steps_elsewhere(reference, candidate, of_reference, of_candidate);
-  const std::set<std::int32_t> uneven = uneven_iterations(reference.alignment, candidate.alignment);
+  const auto uneven = other_microbatch_counts(reference.alignment, candidate.alignment);
   std::set<TensorId> equal;
   std::set<std::pair<std::string, std::string>> not_comparable;
   for (const auto& [key, steps] : of_candidate) {
