@@ -4,9 +4,8 @@
 
 #include <random>
 
-#include "diagnose/root_causes.h"
 #include "merge/values.h"
-#include "support/aligned.h"
+#include "support/root_causes.h"
 #include "support/trace_builder.h"
 
 using namespace ttrace;
@@ -49,17 +48,9 @@ RootCause root_of_copies(const std::vector<TensorSpec>& right, const std::string
     for (const TensorSpec& tensor : tensors) builder.tensor(tensor);
     return builder.read();
   };
-  const Trace a = trace("", right), b = trace(axes, wrong);
-  const Alignment reference = align(a, annotations(text), {});
-  const Alignment candidate = align(b, annotations(text), layout_of(reference));
-  REQUIRE(candidate.findings.empty());
-  ToleranceFile tolerance;
-  tolerance.overrides.push_back({"**", {}, 1e-5, "test", 0});
-  const Matching matching = match(reference, candidate);
-  Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
-  add_root_causes(report, {reference, candidate, b.mesh, {}});
-  REQUIRE(!report.explanation.roots.empty());
-  return report.explanation.roots[0];
+  const std::vector<RootCause> roots = roots_between(trace("", right), trace(axes, wrong), text, allowing(1e-5));
+  REQUIRE(!roots.empty());
+  return roots[0];
 }
 
 Values half_of(const Values& values, std::size_t half) {

@@ -7,9 +7,8 @@
 #include <random>
 
 #include "diagnose/hypothesis.h"
-#include "diagnose/root_causes.h"
-#include "support/aligned.h"
 #include "support/matrices.h"
+#include "support/root_causes.h"
 #include "support/trace_builder.h"
 
 using namespace ttrace;
@@ -60,18 +59,11 @@ Trace trace_of(const std::string& axes, const std::vector<RankTensor>& tensors) 
 std::vector<RootCause> all_roots(const std::vector<RankTensor>& reference, const std::string& axes,
                                  const std::vector<RankTensor>& candidate, const std::string& text = "",
                                  double allowed = kAllowed) {
-  const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
-  const Alignment reference_tensors = align(a, annotations(text), {});
-  const Alignment candidate_tensors = align(b, annotations(text), layout_of(reference_tensors));
-  REQUIRE(candidate_tensors.findings.empty());
-  ToleranceFile tolerance;
-  tolerance.overrides.push_back({"**", {}, allowed, "test", 0});
+  ToleranceFile tolerance = allowing(allowed);
   tolerance.overrides.push_back({"quiet.**", {}, 5, "zero but for rounding", 0});
-  const Matching matching = match(reference_tensors, candidate_tensors);
-  Report report = judge_all(reference_tensors, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
-  add_root_causes(report, {reference_tensors, candidate_tensors, b.mesh, {}});
-  REQUIRE(report.explanation.roots.size() >= 1);
-  return report.explanation.roots;
+  std::vector<RootCause> roots = roots_between(trace_of("", reference), trace_of(axes, candidate), text, tolerance);
+  REQUIRE(roots.size() >= 1);
+  return roots;
 }
 
 RootCause first_root(const std::vector<RankTensor>& reference, const std::string& axes,

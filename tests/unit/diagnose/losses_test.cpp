@@ -6,8 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "diagnose/root_causes.h"
-#include "support/aligned.h"
+#include "support/root_causes.h"
 #include "support/trace_builder.h"
 
 using namespace ttrace;
@@ -117,14 +116,7 @@ Trace trace_of(const Case& one, const std::string& axes, const Numbers& values) 
 std::vector<RootCause> roots_where(const Case& one, const Numbers& values, const Case* own = nullptr) {
   const Trace a = trace_of(one, "", {one.right});
   const Trace b = trace_of(own == nullptr ? one : *own, one.axes, values);
-  const Alignment reference = align(a, {}, {}), candidate = align(b, {}, layout_of(reference));
-  REQUIRE(candidate.findings.empty());
-  ToleranceFile tolerance;
-  tolerance.overrides.push_back({"**", {}, one.allowed, "test", 0});
-  const Matching matching = match(reference, candidate);
-  Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
-  add_root_causes(report, {reference, candidate, b.mesh, {}, one.rewritten});
-  return report.explanation.roots;
+  return roots_between(a, b, "", allowing(one.allowed), one.rewritten);
 }
 
 // Checks what is said of a candidate whose loss is `values`.

@@ -6,9 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "diagnose/root_causes.h"
 #include "merge/values.h"
-#include "support/aligned.h"
+#include "support/root_causes.h"
 #include "support/trace_builder.h"
 
 using namespace ttrace;
@@ -58,17 +57,9 @@ Trace trace_of_run(const std::string& axes, const std::vector<TensorOfRun>& tens
 RootCause root_of_runs(const std::vector<TensorOfRun>& right, const std::vector<TensorOfRun>& wrong,
                        double allowed = 1e-5, const std::string& axes = "dp=2") {
   const std::string text = "'*': {input: {dp_dim: 0}, output: {dp_dim: 0}, grad_output: {dp_dim: 0}}\n";
-  const Trace a = trace_of_run("", right), b = trace_of_run(axes, wrong);
-  const Alignment reference = align(a, annotations(text), {});
-  const Alignment candidate = align(b, annotations(text), layout_of(reference));
-  REQUIRE(candidate.findings.empty());
-  ToleranceFile tolerance;
-  tolerance.overrides.push_back({"**", {}, allowed, "test", 0});
-  const Matching matching = match(reference, candidate);
-  Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
-  add_root_causes(report, {reference, candidate, b.mesh, {}});
-  REQUIRE(!report.explanation.roots.empty());
-  return report.explanation.roots[0];
+  const auto roots = roots_between(trace_of_run("", right), trace_of_run(axes, wrong), text, allowing(allowed));
+  REQUIRE(!roots.empty());
+  return roots[0];
 }
 
 TensorOfRun batch_of(Kind kind, const Values& values) {

@@ -8,8 +8,7 @@
 #include <random>
 
 #include "diagnose/cross_entropy.h"
-#include "diagnose/root_causes.h"
-#include "support/aligned.h"
+#include "support/root_causes.h"
 #include "support/trace_builder.h"
 
 using namespace ttrace;
@@ -67,14 +66,9 @@ Trace trace_of_scalars(const std::vector<ScalarTensor>& tensors, const std::stri
 RootCause root_between(const std::vector<ScalarTensor>& right, const std::vector<ScalarTensor>& wrong,
                        double allowed = 1e-5) {
   const Trace a = trace_of_scalars(right, "reference"), b = trace_of_scalars(wrong, "candidate");
-  const Alignment reference = align(a, {}, {}), candidate = align(b, {}, layout_of(reference));
-  ToleranceFile tolerance;
-  tolerance.overrides.push_back({"**", {}, allowed, "test", 0});
-  const Matching matching = match(reference, candidate);
-  Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
-  add_root_causes(report, {reference, candidate, b.mesh, {}});
-  REQUIRE(!report.explanation.roots.empty());
-  return report.explanation.roots[0];
+  const std::vector<RootCause> roots = roots_between(a, b, "", allowing(allowed));
+  REQUIRE(!roots.empty());
+  return roots[0];
 }
 
 TensorId of_head(Kind kind, std::int32_t microbatch = 0) {
