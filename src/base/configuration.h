@@ -24,10 +24,10 @@ struct ModuleConfiguration {
 //                      "modules": [{"decoder.layers.#.attention": 0}],
 //                      "without_grad": {"Sequential.2": 0}}
 //
-// with a list item in `modules` for each chunk: the place, in `values`, of what is known of a module; and of models that the
-// program calls without gradients alone, by their class. Objects that several modules have stand once. Modules go by their recorded names, without numbers (base/tensor_name.h) where all
-// such names are configured alike. Attributes that the run has changed are absent, as are tensors, and all of it where
-// the document would be too long.
+// with a list item in `modules` for each chunk: the place, in `values`, of what is known of a module; and of models that
+// the program calls without gradients alone, by their class. Objects that several modules have stand once. Modules go by
+// their recorded names, without numbers (base/tensor_name.h) where all such names are configured alike. Attributes that
+// the run has changed are absent, as are tensors, and all of it where the document would be too long.
 struct ModuleConfigurations {
   std::vector<std::map<std::string, std::shared_ptr<const ModuleConfiguration>>> chunks;
   std::map<std::string, std::shared_ptr<const ModuleConfiguration>> without_grad;

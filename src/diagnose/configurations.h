@@ -31,8 +31,8 @@ std::vector<OtherAttribute> group_by_attribute(const ConfiguredOtherwise& config
 // not configured otherwise, and of tensors that no module computes.
 std::string configured_otherwise(const TensorId& id, const ConfiguredOtherwise& configured);
 
-// `Sequential, and 4 more: training True, reference False`, of models that the program calls without gradients; empty where they are
-// configured alike.
+// `Sequential, and 4 more: training True, reference False`, of models that the program calls without gradients; empty
+// where they are configured alike.
 std::string configured_otherwise_without_grad(const ConfiguredOtherwise& configured, const Trace& candidate);
 
 // The classes of the models that the program calls without gradients alone, and which are not recorded.
