@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy
 import pytest
-from night import at_night
 from rank_file import RankFile
 from rebuild import rebuilt
 
@@ -93,7 +92,7 @@ def assert_equal_but_for_rounding(candidate, reference, dtype):
         assert values.any(), identity
 
 
-@pytest.mark.parametrize("layout", [*list(LAYOUTS)[:2], *at_night(*list(LAYOUTS)[2:])])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_tensor_equals_the_single_process_in_fp32(tmp_path, single, layout):
     processes, arguments, microbatch_axes = LAYOUTS[layout]
     ranks = collected(tmp_path / "trace", processes, ["--dtype", "fp32", *arguments])
