@@ -111,6 +111,7 @@ void collect_missing(EstimateArguments& arguments) {
     // Rewritten runs are given what it holds, and it tells how many others the machine has room for.
     if (options.estimator == Estimator::kRewritten || !arguments.jobs) collect_all(std::exchange(missing, {}), 1);
   }
+  const bool is_there = missing.empty();  // the reference
   if (options.rerun.empty()) {
     options.rerun = arguments.runs / "rerun";
     remove_unfinished(options.rerun);
@@ -128,7 +129,11 @@ void collect_missing(EstimateArguments& arguments) {
                     "{0} removes it)",
                     arguments.runs.string()));
   }
-  if (!missing.empty()) collect_all(missing, jobs_for(arguments));
+  if (missing.empty()) return;
+  bool is_first = true;
+  collect_all(missing, jobs_for(arguments), [&](const CollectOptions& run) {
+    if (is_there && std::exchange(is_first, false)) require_beginning_of_reference(options, run.output);
+  });
 }
 
 void require_runs(const EstimateToleranceOptions& options) {

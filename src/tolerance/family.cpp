@@ -144,20 +144,6 @@ void require_finite(const RunDifferences& run) {
   }
 }
 
-// Nothing that a perturbation reaches comes before the first iteration's parameters.
-void require_same_beginning(const RunDifferences& run) {
-  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
-    const LogicalTensor& tensor = *run.pairs[i].reference;
-    const double rel_err = run.differences[i].rel_err();
-    if (tensor.id.kind != Kind::kParam || tensor.id.iteration != 0 || !is_floating(tensor.dtype)) continue;
-    if (rel_err <= epsilon_of(tensor.dtype)) continue;
-    throw InputError(
-        fmt::format("{}: begins with other parameters than the reference: {} differs by {:.3g}; expected a run of the "
-                    "same program: set its seeds",
-                    run.what, to_string(tensor.id), rel_err));
-  }
-}
-
 // Returns the lower of two.
 double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -302,6 +288,20 @@ double times_as_far(double from_reference, double from_like) {
 }
 
 }  // namespace
+
+// Nothing that a perturbation reaches comes before the first iteration's parameters.
+void require_same_beginning(const RunDifferences& run) {
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const LogicalTensor& tensor = *run.pairs[i].reference;
+    const double rel_err = run.differences[i].rel_err();
+    if (tensor.id.kind != Kind::kParam || tensor.id.iteration != 0 || !is_floating(tensor.dtype)) continue;
+    if (rel_err <= epsilon_of(tensor.dtype)) continue;
+    throw InputError(
+        fmt::format("{}: begins with other parameters than the reference: {} differs by {:.3g}; expected a run of the "
+                    "same program: set its seeds, or collect the reference again where the program has changed since",
+                    run.what, to_string(tensor.id), rel_err));
+  }
+}
 
 void require_program_of_reference(const RunDifferences& rerun, std::span<const RunDifferences> from_rerun,
                                   const EstimateOptions& options) {

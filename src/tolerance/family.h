@@ -8,9 +8,13 @@
 
 namespace ttrace {
 
+// Throws InputError, naming the run, where it begins with other parameters than the reference: it has another seed, or is
+// another program. Only pairs of parameters are looked at.
+void require_same_beginning(const RunDifferences& run);
+
 // Throws InputError, naming the run, where one that is perturbed, or the rerun (may be null)
 // - holds NaN or Inf in a tensor that is finite in the reference;
-// - begins with other parameters than the reference: it has another seed, or is another program;
+// - begins with other parameters than the reference, as `require_same_beginning` says;
 // - moves a kind of tensors, or one tensor, much farther than every (other) perturbed run does, and than rounding.
 void require_one_family(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                         const EstimateOptions& options);

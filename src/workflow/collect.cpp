@@ -352,10 +352,12 @@ int collect(const CollectOptions& options) {
   return kExitCouldNotLook;
 }
 
-void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
+void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs,
+                 const std::function<void(const CollectOptions&)>& require) {
   if (jobs <= 1 || runs.size() <= 1) {
     for (const CollectOptions& run : runs) {
       if (const int code = collect(run); code != 0) throw could_not_collect(run, code);
+      if (require) require(run);
     }
     return;
   }
@@ -364,6 +366,11 @@ void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs) {
     if (result.failure.empty()) {
       const std::string output = runs[i].output.string();
       spdlog::info("collected {} (its output: {})", output, log_of(runs[i]));
+      try {
+        if (require) require(runs[i]);
+      } catch (const InputError& error) {
+        failure = error;
+      }
     } else {
       failure = could_not_collect(runs[i], result.exit_code);
     }

@@ -63,8 +63,9 @@ RecordedIterations iterations_of(const Trace& trace);
 
 // Collects all runs, at most `jobs` at a time. With more than one at a time, what a command prints goes to OUTPUT.log,
 // and is shown where it fails, and each has a MASTER_PORT of its own in its environment, and PET_MASTER_PORT for torchrun.
-// At the first that fails, the others are stopped, and InputError is thrown.
-void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs);
+// At the first that fails, or that `require` refuses by an InputError, the others are stopped, and InputError is thrown.
+void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs,
+                 const std::function<void(const CollectOptions&)>& require = {});
 
 // Collects all runs side by side, at most `jobs` at a time, whichever of them fail, and returns the exit code of each
 // as `collect` does, with logs and ports as those of `collect_all`. `on_collected` is called, and must not throw, where

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -126,10 +127,13 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   AlignedRuns runs;
   runs.reference = align_whole(std::move(reference), annotations);
   const ModelLayout layout = layout_of(runs.reference.alignment);
-  for (Trace& trace : others) runs.others.push_back(align_whole(std::move(trace), annotations, layout));
-  for (std::size_t i = 0; i < runs.others.size(); ++i) {
-    const std::string_view role = i >= measured.size() ? "rerun" : by_anchor ? "anchor" : "perturbed run";
-    runs.differences.push_back(measure_run(runs, runs.reference, runs.others[i], role, annotations, team));
+  runs.others.reserve(others.size());  // pairs point into them
+  for (Trace& trace : others) {
+    const std::string_view role =
+        runs.others.size() >= measured.size() ? "rerun" : by_anchor ? "anchor" : "perturbed run";
+    const AlignedTrace& run = runs.others.emplace_back(align_whole(std::move(trace), annotations, layout));
+    runs.differences.push_back(measure_run(runs, runs.reference, run, role, annotations, team));
+    require_same_beginning(runs.differences.back());  // of each, before the next is read
   }
   if (has_rerun && !by_anchor) require_same_program(runs, measured.size(), estimate_options, annotations, team);
   ToleranceFile file =
@@ -143,6 +147,21 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   file.seeds = identity.seeds;
   file.rerun = identity.rerun;
   return file;
+}
+
+void require_beginning_of_reference(const EstimateToleranceOptions& options, const fs::path& directory) {
+  Team alone;
+  Trace trace = read_trace(options.reference);
+  const Annotations annotations = load_annotations(options.annotations, trace);
+  const AlignedTrace reference = align_whole(std::move(trace), annotations);
+  const AlignedTrace run = align_whole(read_trace(directory), annotations, layout_of(reference.alignment));
+  RunDifferences beginning;
+  beginning.what = directory.string();
+  const Matching matching = match_run(reference, run, annotations);
+  std::copy_if(matching.pairs.begin(), matching.pairs.end(), std::back_inserter(beginning.pairs),
+               [](const TensorPair& pair) { return pair.reference->id.kind == Kind::kParam; });
+  beginning.differences = compare(beginning.pairs, {}, alone);
+  require_same_beginning(beginning);
 }
 
 void write_tolerances(const ToleranceFile& file, const fs::path& output) {

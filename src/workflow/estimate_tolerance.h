@@ -26,6 +26,10 @@ struct EstimateToleranceOptions {
 // Throws InputError where the runs do not fit together.
 ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options);
 
+// Throws InputError where a run, of the same command, lacks a tensor of the reference or begins with other parameters:
+// no other run of it need be collected.
+void require_beginning_of_reference(const EstimateToleranceOptions& options, const std::filesystem::path& run);
+
 void write_tolerances(const ToleranceFile& file, const std::filesystem::path& output);
 
 // Returns some lines for people; `output` names the file.

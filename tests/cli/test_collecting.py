@@ -89,6 +89,23 @@ def test_runs_on_the_cpu_are_side_by_side_unless_told_otherwise(run, tmp_path, d
     assert (tmp_path / "t.runs" / "rerun.log").exists() == is_side_by_side
 
 
+@pytest.mark.parametrize("jobs, started", [("1", 1), ("2", 3)])
+def test_the_first_run_that_begins_with_other_parameters_than_the_reference_is_the_last(run, tmp_path, jobs, started):
+    """Side by side another one has been started with it, and a third may be by the time that the first is looked at."""
+    assert run("collect", "-o", "reference", "--", "sh", "-c", f"{TRAIN} --seed 1")[0] == 0
+    (tmp_path / "calls").unlink()
+    words = ("estimate-tolerance", "-j", jobs, "-o", "t.yaml", "--reference", "reference", "--", *TRAIN.split())
+    code, _, stderr = run(*words, "--seed", "2")
+    assert code == 2, stderr
+    assert re.search(
+        r"^ttrace: error: t.runs/[a-z0-9-]+: begins with other parameters than the reference: layers.0.mlp.weight param, "
+        "iteration 0 differs by 1; expected a run of the same program: set its seeds, or collect the reference again ",
+        stderr,
+        re.M,
+    ), stderr
+    assert 1 <= len((tmp_path / "calls").read_text().splitlines()) <= started
+
+
 def test_each_of_the_runs_side_by_side_has_a_line(run):
     words = ("estimate-tolerance", "-j", "2", "-o", "t.yaml", "--", "sh", "-c", f"{TRAIN}; sleep 2.5")
     code, _, shown = run(*words, terminal=True)

@@ -48,7 +48,8 @@ BROKEN = {
         training_run(1, weights=1),
         1,
         "p1: begins with other parameters than the reference: layers.0.key.bias param, iteration 0 differs by ...; "
-        "expected a run of the same program: set its seeds",
+        "expected a run of the same program: set its seeds, or collect the reference again where the program has "
+        "changed since",
     ),
     "a rerun that is 30 % off": (
         "again",

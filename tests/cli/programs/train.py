@@ -7,16 +7,19 @@ import pathlib
 import sys
 import time
 
+import numpy
+
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from models import changed, model, shards
-from traces import record_run
+from traces import Tensor, record_run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ranks", type=int, default=1)
 parser.add_argument("--no-axes", action="store_true", help="nobody says how the ranks are arranged")
 parser.add_argument("--wrong", help="the tensor of which one element is off")
 parser.add_argument("--all-wrong", action="store_true")
+parser.add_argument("--seed", type=int, help="of a parameter that the iteration begins with, which is else not recorded")
 parser.add_argument("--fail", type=int, default=0, help="the exit code, without a trace")
 parser.add_argument("--wait-while", type=pathlib.Path, help="do not end while this file is there")
 options = parser.parse_args()
@@ -43,6 +46,9 @@ if options.wrong:
     tensors = changed(tensors, options.wrong, (0, 0), 99)
 if options.all_wrong:
     tensors = [tensor.with_values(tensor.values * 2) for tensor in tensors]
+if options.seed is not None:
+    values = numpy.full((4, 4), options.seed, "float32")
+    tensors.append(Tensor("layers.0.mlp.weight", values, kind="param", microbatch=-1))
 ranks = shards(tensors, options.ranks) if options.ranks > 1 else [tensors]
 record_run(
     pathlib.Path(config["directory"]),

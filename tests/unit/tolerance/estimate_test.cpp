@@ -652,7 +652,8 @@ TEST_CASE("a run that begins with other parameters is refused, one that comes to
   const std::vector first = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParam, "w")};
   CHECK(refusal_of(runs_of(first, {{0.1, 0.1}, {0.1, 0.1}, {0.1, 0.1}})) ==
         "perturbed run 'p0': begins with other parameters than the reference: w param, iteration 0 differs by 0.1; "
-        "expected a run of the same program: set its seeds");
+        "expected a run of the same program: set its seeds, or collect the reference again where the program has "
+        "changed since");
   later.id.iteration = 1;
   CHECK(refusal_of(runs_of({first[0], &later}, {{0.1, 0.1}, {0.1, 0.1}, {0.1, 0.1}})).empty());
 }
