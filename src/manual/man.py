@@ -21,8 +21,8 @@ def run(*command, **options):
 
 
 def roff(markdown):
-    """The body of a manual page."""
-    return run("lowdown", "-Tman", "--parse-no-metadata", input=markdown)
+    """The body of a manual page. groff 1.23 knows lowdown's font C by its longer name alone."""
+    return run("lowdown", "-Tman", "--parse-no-metadata", input=markdown).replace("\\fC", "\\f(CR")
 
 
 def verbatim(text):
