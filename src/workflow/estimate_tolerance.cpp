@@ -129,8 +129,9 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   const ModelLayout layout = layout_of(runs.reference.alignment);
   runs.others.reserve(others.size());  // pairs point into them
   for (Trace& trace : others) {
-    const std::string_view role =
-        runs.others.size() >= measured.size() ? "rerun" : by_anchor ? "anchor" : "perturbed run";
+    const std::string_view role = runs.others.size() >= measured.size() ? "rerun"
+                                  : by_anchor                           ? "anchor"
+                                                                        : "perturbed run";
     const AlignedTrace& run = runs.others.emplace_back(align_whole(std::move(trace), annotations, layout));
     runs.differences.push_back(measure_run(runs, runs.reference, run, role, annotations, team));
     require_same_beginning(runs.differences.back());  // of each, before the next is read
