@@ -98,8 +98,8 @@ def test_the_first_run_that_begins_with_other_parameters_than_the_reference_is_t
     code, _, stderr = run(*words, "--seed", "2")
     assert code == 2, stderr
     assert re.search(
-        r"^ttrace: error: t.runs/[a-z0-9-]+: begins with other parameters than the reference: layers.0.mlp.weight param, "
-        "iteration 0 differs by 1; expected a run of the same program: set its seeds, or collect the reference again ",
+        r"^ttrace: error: t.runs/[a-z0-9-]+: begins with other parameters than the reference: layers.0.mlp.weight "
+        "param, iteration 0 differs by 1; expected a run of the same program: set its seeds, or collect the reference again ",
         stderr,
         re.M,
     ), stderr
