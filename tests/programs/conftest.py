@@ -4,7 +4,28 @@ from sweeps import warm
 
 # What `tools/test` runs of the first verdicts: the kinds of programs that were called different at the first try when
 # ttrace met programs nobody had tuned it for, each with its wrong twins. All others run at night.
-OF_EVERY_PUSH = ["auxiliary", "buffers", "by_hand", "forces", "frozen", "gathered", "graphs", "local_experts", "own_numbers", "owned", "packed", "padded", "parametrized", "parts", "rehearsal", "sampler", "samples_by_hand", "two_models", "views", "wrapped"]
+OF_EVERY_PUSH = [
+    "auxiliary",
+    "buffers",
+    "by_hand",
+    "forces",
+    "frozen",
+    "gathered",
+    "graphs",
+    "local_experts",
+    "own_numbers",
+    "owned",
+    "packed",
+    "padded",
+    "parametrized",
+    "parts",
+    "rehearsal",
+    "sampler",
+    "samples_by_hand",
+    "two_models",
+    "views",
+    "wrapped",
+]
 
 
 @pytest.hookimpl(tryfirst=True)  # before those of the night are left out

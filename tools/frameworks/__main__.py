@@ -33,7 +33,7 @@ def parse_options() -> argparse.Namespace:
         "  tools/frameworks/run --list",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="two rows, as tools/test does")
+    add("--quick", action="store_true", help="two rows")
     add(
         "--only",
         metavar="TEXT",
