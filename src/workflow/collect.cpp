@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <ctime>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -361,22 +362,22 @@ void collect_all(const std::vector<CollectOptions>& runs, std::size_t jobs,
     }
     return;
   }
-  std::optional<InputError> failure;
+  std::exception_ptr failure;
   collect_side_by_side(runs, jobs, [&](std::size_t i, const CommandResult& result) {
     if (result.failure.empty()) {
       const std::string output = runs[i].output.string();
       spdlog::info("collected {} (its output: {})", output, log_of(runs[i]));
       try {
         if (require) require(runs[i]);
-      } catch (const InputError& error) {
-        failure = error;
+      } catch (...) {  // whatever it is, the others are stopped first
+        failure = std::current_exception();
       }
     } else {
-      failure = could_not_collect(runs[i], result.exit_code);
+      failure = std::make_exception_ptr(could_not_collect(runs[i], result.exit_code));
     }
     return !failure;
   });
-  if (failure) throw *failure;
+  if (failure) std::rethrow_exception(failure);
 }
 
 std::vector<int> collect_each(const std::vector<CollectOptions>& runs, std::size_t jobs,

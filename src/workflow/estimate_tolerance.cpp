@@ -134,7 +134,7 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
                                                                         : "perturbed run";
     const AlignedTrace& run = runs.others.emplace_back(align_whole(std::move(trace), annotations, layout));
     runs.differences.push_back(measure_run(runs, runs.reference, run, role, annotations, team));
-    require_same_beginning(runs.differences.back());  // of each, before the next is read
+    require_same_beginning(runs.differences.back());  // of each, before the next is compared
   }
   if (has_rerun && !by_anchor) require_same_program(runs, measured.size(), estimate_options, annotations, team);
   ToleranceFile file =
@@ -150,15 +150,15 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   return file;
 }
 
-void require_beginning_of_reference(const EstimateToleranceOptions& options, const fs::path& directory) {
+void require_beginning_of_reference(const EstimateToleranceOptions& options, const fs::path& run) {
   Team alone;
   Trace trace = read_trace(options.reference);
   const Annotations annotations = load_annotations(options.annotations, trace);
   const AlignedTrace reference = align_whole(std::move(trace), annotations);
-  const AlignedTrace run = align_whole(read_trace(directory), annotations, layout_of(reference.alignment));
+  const AlignedTrace aligned = align_whole(read_trace(run), annotations, layout_of(reference.alignment));
   RunDifferences beginning;
-  beginning.what = directory.string();
-  const Matching matching = match_run(reference, run, annotations);
+  beginning.what = run.string();
+  const Matching matching = match_run(reference, aligned, annotations);
   std::copy_if(matching.pairs.begin(), matching.pairs.end(), std::back_inserter(beginning.pairs),
                [](const TensorPair& pair) { return pair.reference->id.kind == Kind::kParam; });
   beginning.differences = compare(beginning.pairs, {}, alone);
