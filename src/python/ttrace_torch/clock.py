@@ -165,6 +165,12 @@ class Microbatch:
         self.reentrant = False  # part of the forward ran without grad: reentrant activation checkpointing
         self.called_alone: set[str] = set()  # parts of the chunk that the program itself called
         self.in_transform = False  # begun by a call inside a transform of torch.func
+        self.before_parameters = False  # calls of a model that had no parameters yet: a rehearsal (rehearsals.py)
+
+    @property
+    def is_first(self) -> bool:
+        """Of its chunk in the iteration, but for what came before the chunk had parameters."""
+        return self.number == sum(each.before_parameters for each in self.chunk.microbatches)
 
     def gets_portions(self, parameter: str) -> bool:
         """Whether more than one backward may make the gradient of `parameter`."""
@@ -189,7 +195,7 @@ class Clock:
         self.latest: Microbatch | None = None
         # Of modules without parameters that are called before their micro-batch.
         self._to_come: Microbatch | None = None
-        self._preceding: set[str] = set()  # names of those that were called before the iteration's first micro-batch
+        self._preceding: dict[torch.nn.Module, str] = {}  # those that were called before the iteration's first; names
 
     def begin_microbatch(self, root: torch.nn.Module, recorded: bool) -> Microbatch:
         chunk = self._chunk_that_is(root)
@@ -199,15 +205,26 @@ class Clock:
                 other.holds_first and id(other.base) in chunk.names for other in self.chunks.values()
             )
             self.chunks[id(root)] = chunk
-        microbatch = Microbatch(chunk, self.iteration, len(chunk.microbatches), recorded)
         to_come = self._to_come
-        if to_come is not None and (to_come.number, 0) == (microbatch.number, chunk.number):
-            microbatch.forward_calls.update(to_come.forward_calls)
+        belongs = to_come is not None and (to_come.number, 0) == (len(chunk.microbatches), chunk.number)
+        if belongs and self._preceded(chunk):
+            to_come.chunk, to_come.before_parameters = chunk, True
+            chunk.microbatches.append(to_come)
+            self._preceding.clear()
+        microbatch = Microbatch(chunk, self.iteration, len(chunk.microbatches), recorded)
+        if belongs:
+            if not to_come.before_parameters:
+                microbatch.forward_calls.update(to_come.forward_calls)
             self._to_come = None
         chunk.microbatches.append(microbatch)
         self.running = True
         self.latest = microbatch
         return microbatch
+
+    def _preceded(self, chunk: Chunk) -> bool:
+        """Whether the chunk was called before the iteration's first micro-batch, as a module without parameters: one
+        that makes them when it is first called."""
+        return any(part is chunk.base for module in self._preceding for part in module.modules())
 
     def _chunk_that_is(self, root: torch.nn.Module) -> Chunk | None:
         """The one whose model `root` is: a program may call a model through its wrapper, where its gradients are to be
@@ -235,14 +252,17 @@ class Clock:
                 return chunk
         return None
 
-    def microbatch_of_parameterless(self, recorded: bool, name: str = "") -> Microbatch:
+    def microbatch_of_parameterless(
+        self, recorded: bool, name: str = "", module: torch.nn.Module | None = None
+    ) -> Microbatch:
         """What a call of a module without parameters belongs to: the latest micro-batch, such as a loss; before there
         is one, the first to come. A module that was called before the first, such as one that augments samples, is
         called before each further one, too: behind the backward of the one before."""
         latest = self.latest
         if latest is None:
-            self._preceding.add(name)
-        elif not (name and name in self._preceding and latest.chunk and latest.chunk.number == 0 and latest.arrived):
+            if module is not None:
+                self._preceding[module] = name
+        elif not (name in self._preceding.values() and latest.chunk and latest.chunk.number == 0 and latest.arrived):
             return latest
         number = latest.number + 1 if latest else 0
         if self._to_come is None or self._to_come.number != number:

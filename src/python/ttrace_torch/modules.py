@@ -218,7 +218,7 @@ class Modules:
             frame = self._outermost_call(module)
         if frame is not None:
             self._name(frame, parent, module)
-            is_first = frame.chunk is not None and frame.microbatch.number == 0 and not self._collector.no_grad
+            is_first = frame.chunk is not None and frame.microbatch.is_first and not self._collector.no_grad
             if is_first and plain_class(type(module)) is not type(module):
                 self._gradients.hook_gathered_parameters(frame.chunk, module)
             if self._unread and any(id(each) in self._unread for each in module._parameters.values()):
@@ -298,11 +298,11 @@ class Modules:
             return self._outermost_call_of_part(module, microbatch)
         microbatch = clock.begin_microbatch(module, recorded)
         chunk = microbatch.chunk
-        if self._rewriting is not None and microbatch.number == 0:
+        if self._rewriting is not None and microbatch.is_first:
             self._rewriting.set_parameters(chunk)
         if not recorded and self._perturbation is None:
             return None
-        if microbatch.number == 0:
+        if microbatch.is_first:
             self._begin_chunk(chunk, recorded)
         elif recorded and clock.stepped:
             # The iteration goes on after a step: a model may have been frozen while another one trained.
@@ -330,7 +330,7 @@ class Modules:
         """Such as a loss, which is no chunk of the model and goes by the name of its class."""
         name = plain_name(type(module))
         names = {id(inner): f"{name}.{path}" if path else name for path, inner in module.named_modules()}
-        microbatch = self._collector.clock.microbatch_of_parameterless(recorded=True, name=name)
+        microbatch = self._collector.clock.microbatch_of_parameterless(True, name, module)
         chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
         self._collector.configurations.saw_alone(chunk, module, names)
         return Frame(microbatch, Pass.FORWARD, microbatch.forward_calls, names, None)

@@ -69,7 +69,7 @@ class Perturbation:
         first = holders[-1] if holders else None
         if first is None or self._collector.open().require_axes("--perturb").coordinate("pp") != 0:
             return
-        if any(microbatch.perturbed is None for microbatch in first.microbatches):
+        if any(each.perturbed is None for each in first.microbatches if not each.before_parameters):
             raise CollectError(f"nothing could be perturbed in iteration {clock.iteration}: expected {self.expected}")
 
 
