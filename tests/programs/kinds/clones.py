@@ -1,5 +1,8 @@
 """Learning to learn with a clone of the model for each task, as learn2learn makes it: a module of the same class whose
-parameters are computed from the model's, which is itself never called. Ranks have tasks of their own."""
+parameters are computed from the model's, which is itself never called; or of a class that is made for each task, as
+`higher` makes it. Ranks have tasks of their own."""
+
+import sys
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, nn, own, torch
@@ -25,12 +28,17 @@ class Learner(nn.Module):
 
 
 def with_parameters(module, change):
-    other = module.__new__(type(module))
+    other = module.__new__(class_like(type(module)) if "classes" in sys.argv else type(module))
     other.__dict__ = module.__dict__ | {
         "_parameters": {name: change(parameter) for name, parameter in module._parameters.items()},
         "_modules": {name: with_parameters(child, change) for name, child in module._modules.items()},
     }
     return other
+
+
+def class_like(kind):
+    kind = getattr(kind, "made_like", kind)
+    return type(kind.__name__, (kind,), {"made_like": kind})
 
 
 model = Learner(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1)))
