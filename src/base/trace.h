@@ -243,8 +243,9 @@ inline constexpr std::size_t kMaxNamesNotSeen = 10'000;
 //                                  "options": {"lr": 0.001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}}]}
 //
 // where `parameters` of a step is the place of its names in the list above, and `step`, `clip_factor`, `master`,
-// `changed_after` (true) and `options_after` (as `options`) may be absent. Names are those that the rank records. All is
-// absent where the document would be too long.
+// `changed_after` (true) and `options_after` (as `options`) may be absent. Names are those that the rank records, or
+// "(masters).0" and so on for the parameter groups of what the program keeps by hand in the place of its parameters. All
+// is absent where the document would be too long.
 struct OptimizerStep {
   std::int32_t iteration = 0;
   std::int32_t chunk = 0;

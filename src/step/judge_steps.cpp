@@ -173,6 +173,40 @@ const OptionSamples* samples_of(const ToleranceFile* tolerance, const std::strin
   return found == tolerance->options.end() ? nullptr : &found->second;
 }
 
+// Compares what becomes of the options of optimizers that step in the place of the model's parameters, which change
+// elsewhere.
+void compare_options_of_masters(const AlignedTrace& reference, const AlignedTrace& candidate, const Compared& compared,
+                                const StatedSteps& of_reference, JudgedSteps& judged) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const OptimizerStep*>> masters;  // by iteration and rank
+  for (const RankTrace& rank : candidate.trace->ranks) {
+    for (const OptimizerStep& step : rank.optimizer_steps) {
+      if (are_masters(step)) masters[{step.iteration, rank.rank}].push_back(&step);
+    }
+  }
+  for (const auto& [id, change] : judged.verdicts.elsewhere) {
+    const auto wanted = of_reference.find({id.iteration, id.name});
+    const LogicalTensor* update = find_update(reference, candidate, id.iteration, id.name);
+    if (wanted == of_reference.end() || update == nullptr) continue;
+    const StatedStep& stated = wanted->second.front();
+    const AllowedOptions allowed{-1, samples_of(compared.tolerance, stated.step->optimizer, id.iteration)};
+    std::string words;
+    std::vector<std::int32_t> ranks;
+    for (auto of = masters.lower_bound({id.iteration, 0}); of != masters.end() && of->first.first == id.iteration;
+         ++of) {
+      const std::string differs = describe_other_development(stated, of->second, allowed);
+      if (differs.empty()) continue;
+      if (words.empty()) words = differs;
+      ranks.push_back(of->first.second);
+    }
+    if (words.empty()) continue;
+    Finding& finding = judged.verdicts.findings.emplace_back();
+    finding = finding_about(*update, Verdict::kFail, Reason::kOptionsDiffer, "");
+    finding.id = id;
+    finding.message = fmt::format("{}: {}", to_string(id), words);
+    finding.ranks = std::move(ranks);
+  }
+}
+
 // Compares the options of all steps; returns the updates whose options are the reference's.
 std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedTrace& candidate,
                                    const Compared& compared, const ParameterCounterparts* counterparts,
@@ -222,6 +256,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
     finding.message = fmt::format("{}: {}", to_string(id), words);
     finding.ranks = std::move(ranks);
   }
+  compare_options_of_masters(reference, candidate, compared, of_reference, judged);
   for (const auto& [mine, wanted] : not_comparable) {
     judged.notes.push_back(fmt::format("optimizer {}, reference {}: their options could not be compared",
                                        printable(mine), printable(wanted)));

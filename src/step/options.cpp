@@ -160,6 +160,30 @@ StatedSteps stated_steps(const AlignedTrace& aligned) {
   return stated;
 }
 
+bool are_masters(const OptimizerStep& step) {
+  return !step.parameters.empty() && step.parameters.front().starts_with("(masters).");
+}
+
+std::string describe_other_development(const StatedStep& reference, std::span<const OptimizerStep* const> masters,
+                                       const AllowedOptions& allowed) {
+  const OptimizerStep& wanted = *reference.step;
+  std::string first;
+  for (const OptimizerStep* step : masters) {
+    if (step->optimizer != wanted.optimizer || !step->options_after || !wanted.options_after) continue;
+    OptionWords words(allowed.samples);
+    for (const char* name : {"lr", "d", "weight_decay", "momentum", "beta1", "beta2", "eps"}) {  // `d`: D-Adaptation's
+      const auto mine = step->options.find(name), other = wanted.options.find(name);
+      if (mine == step->options.end() || other == wanted.options.end()) continue;
+      if (mine->second == 0 || other->second == 0) continue;
+      words.number(name, fmt::format("for the next step {}", name), option_after(*step, name),
+                   option_after(wanted, name) * (mine->second / other->second));
+    }
+    if (words.text().empty()) return "";
+    if (first.empty()) first = words.text();
+  }
+  return first;
+}
+
 bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate) {
   if (reference.optimizer == candidate.optimizer) return true;
   return (reference.optimizer.empty() || rule_of(reference).rule) &&

@@ -41,6 +41,15 @@ struct AllowedOptions {
 std::string describe_other_options(const StatedStep& reference, const StatedStep& candidate,
                                    const AllowedOptions& allowed);
 
+// What a program steps in the place of parameters and keeps by hand, by its optimizers' groups, goes by these names.
+bool are_masters(const OptimizerStep& step);
+
+// Says how options of the same class become others for the next step than `reference`'s do, relatively to what they are
+// in this one: a learning rate that the program divides itself, since it sums gradients, is no other. Empty where those
+// of one of `masters`, a rank's, become the same, or none is of the class.
+std::string describe_other_development(const StatedStep& reference, std::span<const OptimizerStep* const> masters,
+                                       const AllowedOptions& allowed);
+
 // True where the options of both could be compared: they are of one class, or both of known rules.
 bool are_comparable(const OptimizerStep& reference, const OptimizerStep& candidate);
 

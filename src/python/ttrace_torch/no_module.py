@@ -4,7 +4,7 @@ module that is never called.
 Such tensors are known by the optimizer that is about to step them, with a gradient, and named by the order in which
 that happens. Programs that keep masters by hand have tensors like these in their optimizers, too, in the place of the
 models' parameters: where any of those that got a gradient is in no optimizer, these are taken for masters, and are
-named as not seen. A skeleton whose parameters others take the place of (torch.func.functional_call) gets none."""
+named as not seen, but for their optimizer's options. A skeleton whose parameters others take the place of (torch.func.functional_call) gets none."""
 
 from collections.abc import Iterable
 
@@ -32,16 +32,20 @@ class OfNoModule:
     def parameters(self) -> list[TrainedParameter]:
         return list(self._found.values())
 
-    def look(self, stepping: torch.optim.Optimizer, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Before `stepping`, one of the program's `optimizers`, updates its parameters in a recorded iteration."""
+    def look(self, stepping: torch.optim.Optimizer, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+        """Before `stepping`, one of the program's `optimizers`, updates its parameters in a recorded iteration. Returns
+        whether these are masters kept by hand."""
         if self._iteration != self._collector.clock.iteration:
             self._iteration, self._of_models, self._begun = self._collector.clock.iteration, set(), set()
         ready = [each for each in _listed(stepping) if each.grad is not None]
+        are_masters = False
         if any(id(each) not in self._found and id(each) not in self._of_models for each in ready):
-            self._find(ready, optimizers)
+            are_masters = self._find_masters(ready, optimizers)
         self._record_before([self._found[id(each)] for each in ready if id(each) in self._found])
+        return are_masters
 
-    def _find(self, ready: list[torch.Tensor], optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    def _find_masters(self, ready: list[torch.Tensor], optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+        """Whether there are any; if not, what is of no model is found."""
         chunks = self._collector.clock.chunks.values()
         every = [trained for chunk in chunks for trained in trained_parameters(chunk)]
         shares = [each.share for each in every]
@@ -51,10 +55,11 @@ class OfNoModule:
             self._masters = max(self._masters, len(ready))
             names = [f"{_NAME}.{number}" for number in range(self._masters)]
             self._collector.not_seen("of a tensor that may be a master kept by hand", _KINDS, 0, tensors=names)
-            return
+            return True
         for tensor in ready:
             name = f"{_NAME}.{len(self._found)}"
             self._found[id(tensor)] = TrainedParameter(0, name, attributes_share(tensor))
+        return False
 
     def _are_masters_kept(self, every: list[TrainedParameter], optimizers: Iterable[torch.optim.Optimizer]) -> bool:
         """Whether there are parameters that got gradients and that no optimizer has."""

@@ -220,7 +220,8 @@ class Optimizers:
         self._gradients.record_portions()
         if not self._collector.is_recorded():
             return
-        self._of_no_module.look(optimizer, self._turns.optimizers())
+        if self._of_no_module.look(optimizer, self._turns.optimizers()):
+            self._steps.begin_of_masters(optimizer)
         trained = self._trained_parameters()
         given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._record_main_grads(trained, given, getattr(optimizer, "grad_scale", None), stepping=True)

@@ -35,6 +35,9 @@ from .step_gradients import clip_factors
 from .tensors import dtype_name, has_plain_values, local_part
 
 Key = tuple[int, str]  # chunk and name of a parameter
+Options = tuple[tuple[str, float], ...]
+
+MASTERS = "(masters)"  # what a program keeps by hand in the place of parameters, by optimizer's group: no path of a module
 
 
 @dataclass
@@ -53,7 +56,7 @@ class _Call:
     optimizer: torch.optim.Optimizer
     stepped: dict[Key, tuple[TrainedParameter, dict[str, Any]]]  # with the parameter group
     factors: dict[Key, float | None]  # of those that have a gradient
-    options: dict[int, tuple[tuple[str, float], ...]]  # by id of the group
+    options: dict[int, Options]  # by id of the group
     at_begin: dict[Key, tuple]
     inner: dict[Key, _Step] = field(default_factory=dict)  # of the calls that this one makes
     inner_has: set[int] | None = None  # ids of the parameters of these calls' optimizers; None: it makes none
@@ -64,6 +67,7 @@ class Steps:
         self._collector = collector
         self._running: list[_Call] = []  # each makes the next
         self._steps: dict[Key, _Step] = {}  # of this iteration
+        self._of_masters: dict[int, _Step] = {}  # that the program keeps by hand; by id of the group
         self._recorded: set[tuple[Key, Kind]] = set()  # in this iteration
         # Parameters whose state at the end of the iteration `_known_until` follows from what was recorded.
         self._known: set[Key] = set()
@@ -98,6 +102,13 @@ class Steps:
         for key, count in step_counts(unknown).items():
             self._record_state(call.stepped[key][0], unknown[key][0], count)
         self._running.append(call)
+
+    def begin_of_masters(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before `optimizer` updates what the program keeps by hand in the place of parameters: of that, nothing but
+        the options is known."""
+        for group in optimizer.param_groups:
+            facts = StepFacts(class_name(optimizer), options_of(optimizer, group), None, 1, None, "", False)
+            self._of_masters.setdefault(id(group), _Step(facts, None, (optimizer, group)))
 
     def end(self, optimizer: torch.optim.Optimizer) -> None:
         """After it has updated them."""
@@ -164,7 +175,8 @@ class Steps:
         self._name_unstepped([each for each in with_gradients if (each.chunk, each.name) not in self._steps])
         if self._collector.goes_on:
             self._see_schedules()
-        for (chunk, name), step in self._steps.items():
+        masters = {(0, f"{MASTERS}.{number}"): step for number, step in enumerate(self._of_masters.values())}
+        for (chunk, name), step in [*self._steps.items(), *masters.items()]:
             if not self._collector.optimizer_steps.add(iteration, chunk, step.facts, name):
                 self._collector.warn("not recorded: optimizers' options of further steps, which are too many")
                 break
@@ -173,12 +185,13 @@ class Steps:
         several = {key for key, step in self._steps.items() if step.facts.calls > 1}
         self._known = (self._known | self._steps.keys()) - several - self._not_known
         self._known_until = iteration
-        self._running, self._steps, self._recorded, self._not_known = [], {}, set(), set()
+        self._running, self._steps, self._of_masters = [], {}, {}
+        self._recorded, self._not_known = set(), set()
 
     def _see_schedules(self) -> None:
         """What they have made of the options, for the next step."""
-        now: dict[int, tuple[tuple[str, float], ...]] = {}  # by id of the group
-        for step in self._steps.values():
+        now: dict[int, Options] = {}  # by id of the group
+        for step in [*self._steps.values(), *self._of_masters.values()]:
             if step.group is not None:
                 optimizer, group = step.group
                 if id(group) not in now:

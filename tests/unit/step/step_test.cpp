@@ -8,6 +8,7 @@
 
 #include "numeric/convert.h"
 #include "step/judge_steps.h"
+#include "step/options.h"
 #include "support/aligned.h"
 
 using namespace ttrace;
@@ -534,6 +535,28 @@ TEST_CASE("a parameter that changes in no optimizer is stepped elsewhere") {
     const bool is_swallowed = update.name == "norm.weight" && update.iteration == 0;  // as bfloat16 rounds, in both
     CHECK((square_of_change == 0) == is_swallowed);
   }
+}
+
+TEST_CASE("of masters that a program keeps by hand, what becomes of the options is compared") {
+  OptimizerStep wanted, masters;
+  wanted.optimizer = masters.optimizer = "torch.optim.sgd.SGD";
+  wanted.options = {{"lr", 0.1}, {"foreach", 0}};
+  wanted.options_after = {{"lr", 0.05}};
+  masters.options = {{"lr", 0.025}, {"foreach", 1}};  // of gradients that are summed over four ranks
+  masters.parameters = {"(masters).0"};
+  CHECK(are_masters(masters));
+  OptimizerStep others = masters;
+  others.options_after.emplace();
+  std::string words;
+  SUBCASE("as in the reference") { masters.options_after = {{"lr", 0.0125}}; }
+  SUBCASE("otherwise") {
+    masters.options_after.emplace();
+    words = "for the next step lr 0.025, reference 0.0125";
+  }
+  SUBCASE("by a class of its own") { masters.optimizer = others.optimizer = "mine.Master"; }
+  SUBCASE("not said, since the program ended") { masters.options_after = others.options_after = std::nullopt; }
+  const std::vector<const OptimizerStep*> groups{&others, &masters};
+  CHECK(describe_other_development({0, &wanted}, groups, {}) == words);
 }
 
 TEST_CASE("options that choose a kernel may differ") {
