@@ -4,7 +4,8 @@ module that is never called.
 Such tensors are known by the optimizer that is about to step them, with a gradient, and named by the order in which
 that happens. Programs that keep masters by hand have tensors like these in their optimizers, too, in the place of the
 models' parameters: where any of those that got a gradient is in no optimizer, these are taken for masters, and are
-named as not seen, but for their optimizer's options. A skeleton whose parameters others take the place of (torch.func.functional_call) gets none."""
+named as not seen, but for their optimizer's options. A skeleton whose parameters others take the place of
+(torch.func.functional_call) gets none."""
 
 from collections.abc import Iterable
 

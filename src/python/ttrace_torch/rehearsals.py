@@ -1,8 +1,8 @@
 """Calls of a model that no backward follows, before it trains: a dry run in `__init__` that asks for a shape, a look at
-the model before it is wrapped, observers that are run once, a model that makes its parameters then. They are recorded, since nothing tells at once that they
-are no micro-batches; the trace says it in the end, and whoever reads it leaves them out. So are, at any time, calls
-inside a transform of torch.func beside those that train: a Fisher information between two tasks. Of these nothing but
-the call was seen."""
+the model before it is wrapped, observers that are run once, a call in which a model makes its parameters. They are
+recorded, since nothing tells at once that they are no micro-batches; the trace says it in the end, and whoever reads it
+leaves them out. So are, at any time, calls inside a transform of torch.func beside those that train: a Fisher
+information between two tasks. Of these nothing but the call was seen."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ from .tensors import dtype_name, has_plain_values, local_part
 Key = tuple[int, str]  # chunk and name of a parameter
 Options = tuple[tuple[str, float], ...]
 
-MASTERS = "(masters)"  # what a program keeps by hand in the place of parameters, by optimizer's group: no path of a module
+MASTERS = "(masters)"  # kept by hand in the place of parameters, by their optimizer's group: no path of a module
 
 
 @dataclass
