@@ -36,7 +36,7 @@ struct PossibleLossScale {
 // where a loss that is such a multiple is wrong first, unless steps take such multiples: but along an axis of samples, of
 // which the program says nothing, ranks have the mean of their own, and what reduces gradients is to divide. It may
 // explain all that is wrong if most gradients that steps take are right, or steps undo the multiple. It holds where a
-// check that presumes it finds the run same, or less that is wrong.
+// check that presumes it finds the run same, or less that is asked or wrong.
 std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence);
 
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.

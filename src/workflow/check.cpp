@@ -610,9 +610,12 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
   return page;
 }
 
-// True where the presumed loss scale leaves nothing in question, or explains some of what is wrong.
+// True where the presumed loss scale leaves less in question, or explains some of what is wrong.
 bool holds_with_scale(const Report& scaled, const Report& without, bool may_explain_all) {
-  if (without.verdict() != RunVerdict::kDifferent) return scaled.same();
+  if (without.verdict() != RunVerdict::kDifferent) {
+    const auto asked = [](const Report& report) { return report.explanation.questions.size(); };
+    return scaled.same() || (scaled.verdict() == RunVerdict::kCouldNotLook && asked(scaled) < asked(without));
+  }
   if (scaled.verdict() != RunVerdict::kDifferent) return may_explain_all;
   // Later iterations begin with what a mistake has made of the parameters.
   const Finding* first = without.first_wrong();

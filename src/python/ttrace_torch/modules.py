@@ -15,7 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.utils import parametrize, stateless
 
-from . import adapters, patches
+from . import adapters, own_calls, patches
 from .adapters import Adapter
 from .clock import Chunk, Microbatch, unwrapped
 from .collector import Collector
@@ -54,7 +54,17 @@ class Modules:
         self.without_grad: Any = None
 
     def install(self) -> None:
-        call_impl, observe, stack = torch.nn.Module._call_impl, self.observe, self.stack
+        patches.replace(torch.nn.Module, "_call_impl", self._wrap_call(torch.nn.Module._call_impl))
+        own_calls.watch(self._wrap_call)
+        patches.keep(register_module_module_registration_hook(self._count_registration))
+        patches.replace(stateless, "_functional_call", self._wrap_functional_call(stateless._functional_call))
+        registration = parametrize.ParametrizationList
+        patches.replace(registration, "__init__", self._wrap_registration(registration.__init__))
+        self._collector.draws.install(self.stack)
+        adapters.observe_framework_calls(self.observe)
+
+    def _wrap_call(self, call_impl: Callable) -> Callable:
+        observe, stack = self.observe, self.stack
 
         def _call_impl(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or torch._C._get_tracing_state():  # of torch.jit.trace, which runs it to look at it
@@ -70,13 +80,7 @@ class Modules:
                 if room:
                     raise_limit(-room)
 
-        patches.replace(torch.nn.Module, "_call_impl", _call_impl)
-        patches.keep(register_module_module_registration_hook(self._count_registration))
-        patches.replace(stateless, "_functional_call", self._wrap_functional_call(stateless._functional_call))
-        registration = parametrize.ParametrizationList
-        patches.replace(registration, "__init__", self._wrap_registration(registration.__init__))
-        self._collector.draws.install(stack)
-        adapters.observe_framework_calls(observe)
+        return _call_impl
 
     def _wrap_functional_call(self, functional_call: Callable) -> Callable:
         @functools.wraps(functional_call)

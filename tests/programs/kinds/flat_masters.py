@@ -1,5 +1,5 @@
-"""Each rank steps its part of one flat copy of the parameters, which is then gathered; a schedule changes the rate after
-the first step. Or gradients are summed, and the rate is divided."""
+"""Each rank steps its part of one flat copy of the parameters, which is then gathered; a schedule changes the rate
+after the first step. Or gradients are summed, and the rate is divided."""
 
 import sys
 
