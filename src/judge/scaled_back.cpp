@@ -117,15 +117,37 @@ bool is_of_activation(const TensorId& id) {
   return id.microbatch >= 0 && (id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput);
 }
 
-// Calls of modules of which some gradient is the reference's with the loss scale.
+// What is known of the gradients of one call of a module.
+struct CallGradients {
+  bool are_outputs_there = false, has_output_scale = false, has_input_scale = false, have_all_inputs_scale = true;
+
+  // An inner backward leaves out what it does not depend on of what the module was given, and that has its gradient of the
+  // loss alone; of what the module returned it leaves out nothing.
+  bool are_of_loss() const {
+    return has_output_scale || (has_input_scale && (have_all_inputs_scale || !are_outputs_there));
+  }
+};
+
+// Calls of modules whose gradients, by those that are the reference's with the loss scale, are of the loss's backward.
 std::set<ModuleCall> calls_with_scale(const std::vector<Finding>& findings, const PairsById& pairs_by_id) {
-  std::set<ModuleCall> calls;
+  std::map<ModuleCall, CallGradients> gradients;
   for (const Finding& finding : findings) {
-    if (!is_of_activation(finding.id) || finding.verdict != Verdict::kPass) continue;
+    if (!is_of_activation(finding.id) || finding.reason == Reason::kAllZero) continue;
     const auto pair = pairs_by_id.find(finding.id);
-    const bool tells = pair != pairs_by_id.end() && pair->second->candidate->scale != 1 && finding.difference &&
-                       finding.difference->elements > 1;
-    if (tells) calls.insert(call_of_gradient(finding.id));
+    const bool has_scale = finding.verdict == Verdict::kPass && pair != pairs_by_id.end() &&
+                           pair->second->candidate->scale != 1 && finding.difference && finding.difference->elements > 1;
+    CallGradients& call = gradients[call_of_gradient(finding.id)];
+    if (finding.id.kind == Kind::kGradOutput) {
+      call.are_outputs_there = true;
+      call.has_output_scale |= has_scale;
+    } else {
+      call.has_input_scale |= has_scale;
+      call.have_all_inputs_scale &= has_scale;
+    }
+  }
+  std::set<ModuleCall> calls;
+  for (const auto& [call, of] : gradients) {
+    if (of.are_of_loss()) calls.insert(call);
   }
   return calls;
 }

@@ -120,7 +120,11 @@ TEST_CASE("an error in one slice is found in the tensor that has it") {
 }
 
 TEST_CASE("one gradient of a module without the loss scale is no inner one where the other has it") {
-  const TensorId grad_input = tensor_id(Kind::kGradInput, "fc", 0);
+  const TensorId grad_input = tensor_id(Kind::kGradInput, "fc", 0), other = tensor_id(Kind::kGradInput, "fc:1", 0);
+  // What the module is given beside may have its gradient of the loss alone, as what forces are no gradient of.
+  std::vector<TensorId> given = {grad_input};
+  SUBCASE("of one input") {}
+  SUBCASE("of two inputs, of which an inner backward leaves one out") { given.push_back(other); }
   const auto with_grad_input = [&](Trace trace, std::int64_t samples) {
     for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
       const std::vector<float> all = {0.125F, 0.25F, 0.5F, 0.75F};
@@ -128,7 +132,7 @@ TEST_CASE("one gradient of a module without the loss scale is no inner one where
       for (std::int64_t i = 0; i < samples; ++i) {
         own.push_back(all[rank * 2 + static_cast<std::size_t>(i)] * 4 / static_cast<float>(samples));
       }
-      add_tensor(trace, rank, grad_input, {samples}, own);
+      for (const TensorId& id : given) add_tensor(trace, rank, id, {samples}, own);
     }
     return trace;
   };
