@@ -55,8 +55,12 @@ constexpr std::size_t kFewTensors = 4;
 
 // An optimizer's step is not smooth (floors.cpp): a token that is routed elsewhere turns the sign of so many small
 // gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
-// So is what follows parameters, such as a moving average.
+// So is what follows parameters, such as a moving average, and what a later iteration begins with.
 bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter; }
+
+bool is_left_by_step(const TensorId& id, std::int32_t first_iteration) {
+  return (id.kind == Kind::kParam || id.kind == Kind::kBuffer) && id.iteration > first_iteration;
+}
 
 // The largest over micro-batches and iterations.
 struct Response {
@@ -117,9 +121,12 @@ constexpr std::int32_t kLastOfAll = std::numeric_limits<std::int32_t>::max();
 RunResponses measured_in(const RunDifferences& run, std::int32_t last = kLastOfAll, std::int32_t jump = kLastOfAll) {
   RunResponses responses;
   const std::vector<bool> chosen_otherwise = find_chosen_otherwise(run);
+  std::int32_t first = kLastOfAll;
+  for (const TensorPair& pair : run.pairs) first = std::min(first, pair.reference->id.iteration);
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
     const Difference& difference = run.differences[i];
+    if (is_left_by_step(tensor.id, first)) continue;
     if (!is_floating(tensor.dtype) || (!run.rerouted.empty() && run.rerouted[i])) continue;
     if (chosen_otherwise[i] || tensor.id.iteration > std::min(last, jump)) continue;
     if (tensor.id.iteration == jump && phase_of(tensor.id) >= Phase::kBackward) continue;

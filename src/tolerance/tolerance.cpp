@@ -185,6 +185,10 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
     require_plausible_statistics(file, key, tolerance, stored->second, summing, unreached);
     // The file's own arithmetic is repeated here, in another order.
     if (tolerance.floor <= most * (1 + 1e-9)) continue;
+    // Of what the runs themselves show to be rounding alone, nothing is trusted, however large its floor is.
+    const bool is_noise =
+        std::ranges::any_of(tolerance.samples, [&](double sample) { return file.margin * sample >= 1; });
+    if (is_noise) continue;
     throw InputError(
         fmt::format("{}: the floor of {} {} is {}; expected at most {}, a rounding step or what the samples "
                     "leave to luck: run `ttrace estimate-tolerance` again, or write an override",
