@@ -99,6 +99,19 @@ const Finding* loss_that_may_be_scaled(const Report& report) {
   return is_in_gradients ? first : nullptr;
 }
 
+// Returns the first gradient of the micro-batch whose loss is wrong first, or another number that the model returns, where
+// the gradient is a whole multiple, and the number has a part that is wrong otherwise; else null.
+const Finding* gradient_that_may_be_scaled(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || !first->difference || !(is_loss(first->id) || is_number(*first))) return nullptr;
+  const auto found = std::ranges::find_if(report.findings, [&](const Finding& other) {
+    return is_wrong(other) && other.difference && is_gradient(other) && other.id.iteration == first->id.iteration &&
+           other.id.microbatch == first->id.microbatch;
+  });
+  const bool is_multiple = found != report.findings.end() && whole_factor_of(*found) != 1;
+  return is_multiple && found->id.kind == Kind::kGradOutput ? &*found : nullptr;
+}
+
 // Returns the first tensor of which the loss scale is in question already; null where there is none.
 const Finding* scaled_in_question(const Report& report) {
   const auto found = std::ranges::find(report.findings, Reason::kUnknownLossScale, &Finding::reason);
@@ -167,6 +180,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   }
   const Finding* scaled = scaled_in_question(report);
   if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
+  if (scaled == nullptr) scaled = gradient_that_may_be_scaled(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
   const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);

@@ -136,9 +136,11 @@ class Questions {
   }
 
   void mark_loss_scales() {
-    if (!is_training_right(report_.findings, report_.passed)) return;
+    // What a later iteration does wrong says nothing of those before it.
+    const std::int32_t end = end_of_right_training(report_.findings, report_.passed);
+    if (end == 0) return;
     for (const std::size_t i : find_scaled(report_)) {
-      if (!reasons_[i]) reasons_[i] = Reason::kUnknownLossScale;
+      if (!reasons_[i] && report_.findings[i].id.iteration < end) reasons_[i] = Reason::kUnknownLossScale;
     }
   }
 

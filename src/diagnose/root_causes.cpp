@@ -202,6 +202,19 @@ std::string describe_unrecorded(const Evidence& evidence) {
       comma_list(models), models.size() == 1 ? "s" : "");
 }
 
+// Returns the first buffer of the module whose output the finding is that was asked about, and that the module may have
+// computed with; null where there is none.
+const Finding* buffer_in_question(const Finding& finding, const Report& report) {
+  if (finding.id.kind != Kind::kOutput) return nullptr;
+  const auto found = std::ranges::find_if(report.findings, [&](const Finding& other) {
+    return is_buffer_kind(other.id.kind) && other.verdict == Verdict::kUntrusted &&
+           (other.reason == Reason::kOwnNumbers || other.reason == Reason::kOwnStatistics) &&
+           other.id.iteration <= finding.id.iteration &&
+           owner_of(TensorName(other.id.name.get()).path) == TensorName(finding.id.name.get()).path;
+  });
+  return found == report.findings.end() ? nullptr : &*found;
+}
+
 // A clause about an error that no hypothesis explains.
 std::string describe_unexplained(const Finding& finding, const RootCause& root, const Report& report,
                                  const Evidence& evidence) {
@@ -220,6 +233,10 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
     return "nothing known explains the error; all that modules were given and returned in its micro-batch is right, so "
            "that the loss is made otherwise of it, " +
            describe_unrecorded(evidence);
+  }
+  if (const Finding* buffer = buffer_in_question(finding, report)) {
+    return fmt::format("the module keeps {}, which is in question; nothing else known explains the error",
+                       describe_tensor(buffer->id));
   }
   return "nothing known explains the error";
 }

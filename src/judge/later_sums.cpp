@@ -195,18 +195,30 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
       count_of(own.size(), "tensor"), to_string(own.front()->id)));
 }
 
-bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed) {
-  const auto in_either = [&](const auto& holds) {
-    return std::any_of(findings.begin(), findings.end(), holds) || std::any_of(passed.begin(), passed.end(), holds);
+std::int32_t end_of_right_training(std::span<const Finding> findings, std::span<const Finding> passed) {
+  const auto each = [&](const auto& look) {
+    for (const std::span<const Finding> of : {findings, passed}) {
+      for (const Finding& finding : of) look(finding);
+    }
   };
-  const bool has_main = in_either([](const Finding& each) { return each.id.kind == Kind::kMainGrad; });
+  bool has_main = false;
+  each([&](const Finding& finding) { has_main = has_main || finding.id.kind == Kind::kMainGrad; });
   const auto is_of_training = [&](const Finding& finding) {
     const Kind kind = finding.id.kind;
     return kind == (has_main ? Kind::kMainGrad : Kind::kParamGrad) || kind == Kind::kParamDelta ||
            kind == Kind::kParamAfter;
   };
-  return in_either([&](const Finding& each) { return each.verdict == Verdict::kPass && is_of_training(each); }) &&
-         !in_either([&](const Finding& each) { return is_wrong(each) && is_of_training(each); });
+  std::int32_t first_wrong = kNoIteration, first_right = kNoIteration;
+  each([&](const Finding& finding) {
+    if (!is_of_training(finding)) return;
+    if (is_wrong(finding)) first_wrong = std::min(first_wrong, finding.id.iteration);
+    if (finding.verdict == Verdict::kPass) first_right = std::min(first_right, finding.id.iteration);
+  });
+  return first_right < first_wrong ? first_wrong : 0;
+}
+
+bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed) {
+  return end_of_right_training(findings, passed) == kNoIteration;
 }
 
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,

@@ -2,6 +2,8 @@
 // loss of a rank's part of the sequence, the gradient of a weight that acts on it, the output of a row-parallel layer.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +16,11 @@ namespace ttrace {
 // True where the gradients that steps take, or else those of micro-batches, and what steps make were compared, and none
 // of them is wrong. A report keeps those that are right apart, as `passed`.
 bool is_training_right(std::span<const Finding> findings, std::span<const Finding> passed = {});
+
+// Returns the first iteration of which that is not true, behind one of which it is: kNoIteration where there is none, and 0
+// where nothing of the kind is right before.
+inline constexpr std::int32_t kNoIteration = std::numeric_limits<std::int32_t>::max();
+std::int32_t end_of_right_training(std::span<const Finding> findings, std::span<const Finding> passed = {});
 
 // Lets main gradients pass that nobody said are copies, and of which each rank has its own, where these add up to the
 // reference's, or are terms of its mean, and most of the steps that take them are right: the optimizer reduces them in

@@ -135,7 +135,8 @@ std::set<ModuleCall> calls_with_scale(const std::vector<Finding>& findings, cons
     if (!is_of_activation(finding.id) || finding.reason == Reason::kAllZero) continue;
     const auto pair = pairs_by_id.find(finding.id);
     const bool has_scale = finding.verdict == Verdict::kPass && pair != pairs_by_id.end() &&
-                           pair->second->candidate->scale != 1 && finding.difference && finding.difference->elements > 1;
+                           pair->second->candidate->scale != 1 && finding.difference &&
+                           finding.difference->elements > 1;
     CallGradients& call = gradients[call_of_gradient(finding.id)];
     if (finding.id.kind == Kind::kGradOutput) {
       call.are_outputs_there = true;

@@ -1,6 +1,7 @@
 """Traces that are not whole, and jobs that fail after they are: named, and not called the same."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_an_iteration_that_is_never_reached_is_no_whole_trace(collect):
     expected = "rank 0: iterations asked for and not reached: 9; the program ended after 2"
     assert f"ttrace: error: {expected}" in collected.messages
     assert collected.messages[-1] == f"ttrace: error: {collected.directory}: incomplete: rank 0"
+
+
+BY_FORWARD = """
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.forward(torch.ones(3, 4)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_program_that_calls_no_module_is_told_so(collect):
+    collected = collect(command=[sys.executable, "-c", BY_FORWARD])
+    assert collected.code == 2
+    assert "no module with parameters was called with gradients; expected calls like `model(x)`" in collected.messages[-2]
 
 
 FORKING = """

@@ -337,7 +337,13 @@ class Collector:
             return
         if unfinished:
             text = ", ".join(map(str, unfinished))
-            self.stop(f"iterations asked for and not reached: {text}; the program ended after {reached}")
+            what = f"iterations asked for and not reached: {text}; the program ended after {reached}"
+            if not self.clock.chunks:
+                what += (
+                    ": no module with parameters was called with gradients; expected calls like `model(x)`, since "
+                    "`model.forward(x)`, and functions with parameters of no module, are not seen"
+                )
+            self.stop(what)
         else:
             self.close(complete=True)
 

@@ -264,6 +264,31 @@ std::optional<PossibleLossScale> possible_scale(const Trace& one, const Trace& t
 
 }  // namespace
 
+TEST_CASE("what a later iteration does wrong says nothing of the scale of those before it") {
+  const auto with_next = [](Trace trace, float value) {
+    for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+      TensorId next = tensor_id(Kind::kMainGrad, "fc.weight");
+      next.iteration = 1;
+      add_tensor(trace, rank, next, {2}, {3, 7 * value});
+    }
+    return trace;
+  };
+  const Trace one = with_next(scaled_trace("", 1, 1, 1, 1), 1);
+  const Report report = explained(one, with_next(scaled_trace("tp=2", 2, 2, 2, 2), 1.25F));
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  REQUIRE(report.first_wrong() != nullptr);
+  CHECK(report.first_wrong()->id.iteration == 1);
+  CHECK(report.explanation.questions.size() == 1);
+}
+
+TEST_CASE("a number that is no multiple may be of a scaled loss, where its gradients are") {
+  const Trace one = scaled_trace("", 1, 1, 1, 1);
+  const auto possible = possible_scale(one, scaled_trace("tp=2", 2, 2.25F, 2, 2));
+  REQUIRE(possible);
+  CHECK(possible->factor == "tp");
+  CHECK(!possible_scale(one, scaled_trace("tp=2", 2, 2.25F, 1.5F, 1.5F)));
+}
+
 TEST_CASE("gradients that may be anything do not say that a scale is left for steps") {
   const Trace one = undone_trace("", 1, 1, 1, 1), two = undone_trace("tp=2", 2, 2, 1, 5);
   const Alignment reference = align(one, {}, {});
