@@ -102,7 +102,9 @@ optimizer.step()
 def test_a_program_that_calls_no_module_is_told_so(collect):
     collected = collect(command=[sys.executable, "-c", BY_FORWARD])
     assert collected.code == 2
-    assert "no module with parameters was called with gradients; expected calls like `model(x)`" in collected.messages[-2]
+    assert (
+        "no module with parameters was called with gradients; expected calls like `model(x)`" in collected.messages[-2]
+    )
 
 
 FORKING = """

@@ -20,7 +20,7 @@ from .library import Kind
 from .looks import Looks
 from .names import numbered, plain_name
 from .step_facts import differing, fingerprint
-from .tensors import has_plain_values, in_transform, is_capturing, named_parameters
+from .tensors import has_plain_values, in_transform, is_capturing, is_dtensor, local_part, named_parameters
 
 Tensors = dict[str, torch.Tensor]  # by the name of the parameter
 Holder = list | dict
@@ -88,7 +88,7 @@ class _Model:
         self.parameters = parameters
         trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
         self.choices = [list(parameters)] + ([trained] if trained and len(trained) < len(parameters) else [])
-        self._memory = {parameter.data_ptr() for parameter in parameters.values()} - {0}
+        self._memory = {local_part(parameter).data_ptr() for parameter in parameters.values()} - {0}
 
     @classmethod
     def of(cls, chunk: Chunk) -> "_Model | None":
@@ -104,11 +104,11 @@ class _Model:
             for prefix in _WRAPPED:
                 tensors = _tensors(holder, names, prefix)
                 if tensors is None or any(
-                    id(each) in taken or each.data_ptr() in self._memory for each in tensors.values()
+                    id(each) in taken or local_part(each).data_ptr() in self._memory for each in tensors.values()
                 ):
                     continue
                 own = {name: self.parameters[name].detach() for name in names}
-                if all(tensors[name].shape == own[name].shape for name in names) and _are_near(tensors, own):
+                if all(_are_alike(tensors[name], own[name]) for name in names) and _are_near(tensors, own):
                     yield names, prefix
 
 
@@ -150,10 +150,16 @@ def _tensors(holder: Holder, names: list[str], prefix: str) -> Tensors | None:
 
 
 def _is_elsewhere(value: object) -> bool:
-    """Whether this process does not have the values of a plain tensor there."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(value):
+    """Whether this process does not have the values of a plain tensor there, or its part of a DTensor's."""
+    if not isinstance(value, torch.Tensor) or torch._C._functorch.is_functorch_wrapped_tensor(value):
         return True
-    return not has_plain_values(value)
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) or is_dtensor(value)
+    return not is_plain or not has_plain_values(value)
+
+
+def _are_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the ranks have the same parts of both."""
+    return one.shape == other.shape and local_part(one).shape == local_part(other).shape
 
 
 def _tensors_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -168,8 +174,9 @@ def _are_near(tensors: Tensors, wanted: Tensors) -> bool:
         return float(sum(part.float().square().sum() for part in parts))
 
     with torch.no_grad():
-        apart = square(tensors[name].detach().to(own.device) - own for name, own in wanted.items())
-        return apart <= 0.25 * square(wanted.values())
+        parts = {name: local_part(own).detach() for name, own in wanted.items()}
+        apart = square(local_part(tensors[name]).detach().to(own.device) - own for name, own in parts.items())
+        return apart <= 0.25 * square(parts.values())
 
 
 def _title(holder: Holder) -> str:

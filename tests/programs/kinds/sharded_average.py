@@ -1,6 +1,8 @@
-"""A moving average that is sharded as its model is (FSDP2). One parameter has one row, which rank 0 has."""
+"""A moving average that is sharded as its model is (FSDP2), or a list of its parameters' copies. One parameter has one
+row, which rank 0 has."""
 
 import copy
+import sys
 
 from job import MISTAKE, RANK, RANKS, nn, own, scaled, torch
 
@@ -23,6 +25,9 @@ if RANKS > 1:
 
     for each in (model, average):
         fully_shard(each, mesh=init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp",)))
+averages = list(average.parameters())
+if "list" in sys.argv:
+    averages = [each.detach().clone() for each in model.parameters()]
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 for _ in range(3):
     x, labels = torch.randn(8, 16), torch.randint(4, (8,))
@@ -36,5 +41,5 @@ for _ in range(3):
         average.reshard()  # which backward() has done for the model
     weight = 0.2 if MISTAKE == "rank" and RANK == 1 else 0.1
     with torch.no_grad():
-        for mine, new in zip(average.parameters(), model.parameters(), strict=True):
+        for mine, new in zip(averages, model.parameters(), strict=True):
             mine.lerp_(new, weight)
