@@ -1,5 +1,5 @@
-"""Modules of a class whose `__call__` is its own and runs forward itself, as those of GPyTorch, and one that hands on to
-what it holds."""
+"""Modules of a class whose `__call__` is its own and runs forward itself, as those of GPyTorch, and one that hands on
+to what it holds."""
 
 from job import MISTAKE, RANKS, nn, own, scaled, summed, torch
 

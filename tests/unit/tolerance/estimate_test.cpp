@@ -533,6 +533,13 @@ TEST_CASE("a perturbed run that answers more than the others is no run of the pr
       refusal_of(runs_of(tensors, {normal, {0.01, 0.01, 0.3}, normal})) ==
       "perturbed run 'p1': moves c output 30 times as far as every other perturbed run; expected runs of one program: "
       "the same seeds, data and software: collect it again");
+  // What a later iteration begins with is what a step has left, which jumps.
+  LogicalTensor* begun = model.changeable(Kind::kParam, "w");
+  const std::vector<RunDifferences> jumped =
+      runs_of({tensors[0], tensors[1], begun}, {normal, {0.01, 0.01, 0.3}, normal});
+  CHECK(!refusal_of(jumped).empty());
+  begun->id.iteration = 1;
+  CHECK(refusal_of(jumped).empty());
   // Two elements of which one follows from the other may be so far off by luck; sixteen may not.
   for (const auto& [elements, times, is_luck] : {std::tuple(2, 42, true), {2, 500, false}, {16, 42, false}}) {
     std::vector<RunDifferences> runs = runs_of(tensors, {normal, {0.01, 0.01, 0.001 * times}, {0.01, 0.01, 0.001}});
