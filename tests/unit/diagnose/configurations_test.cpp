@@ -106,6 +106,15 @@ TEST_CASE("sizes that are a rank's part, and what says how a program runs on ran
                                                            "vocab_size 6, reference 11"});
 }
 
+TEST_CASE("a stage knows which one it is, and a function may be one that ranks call together") {
+  const Attributes one = {{"last", "True"}, {"norm_first", "True"}, {"sample", "sample_vectors()"}};
+  CHECK(remarks(configured_as({one}), configured_as({{{"last", "False"}}, {{"last", "False"}}})).empty());
+  CHECK(remarks(configured_as({one}), configured_as({{{"norm_first", "False"}}, {{"norm_first", "False"}}})).size() ==
+        1);
+  CHECK(remarks(configured_as({one}), configured_as({{{"sample", "sample_vectors_distributed()"}}})).empty());
+  CHECK(remarks(configured_as({one}), configured_as({{{"sample", "sample_rows()"}}})).size() == 1);
+}
+
 TEST_CASE("what no rank has a part of differs on many ranks, too") {
   const Trace reference = configured_as({{{"kernel_size", "(4, 4)"}, {"top_k", "4"}, {"bias", "True"}}});
   const Attributes other = {{"kernel_size", "(2, 2)"}, {"top_k", "2"}, {"bias", "False"}};
