@@ -40,6 +40,8 @@ class MainGradients {
  public:
   explicit MainGradients(const std::vector<Finding>& findings) {
     for (const Finding& finding : findings) {
+      const bool comes_back = finding.id.kind == Kind::kGradOutput && finding.verdict == Verdict::kPass;
+      if (comes_back) trained_.insert(finding.id.with_kind(Kind::kOutput));
       const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
       if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
       verdicts_.try_emplace(step_of(finding.id), finding.verdict);
@@ -48,12 +50,13 @@ class MainGradients {
   }
 
   // What is said of the gradient that a tensor's sum goes into; nothing where none is known of. An activation's goes
-  // into that of a parameter of the module: what has none may be a metric, which nothing computes with.
+  // into that of a parameter of the module, or the loss depends on it, and its gradient is right: what has neither may be
+  // a metric, which nothing computes with.
   std::optional<Verdict> verdict_behind(const TensorId& id) const {
     if (verdicts_.empty()) return std::nullopt;
     if (is_loss_of_backward(id)) return Verdict::kPass;
     if (id.kind != Kind::kParamGrad) {
-      const bool is_known = modules_.contains(std::string(TensorName(id.name).path));
+      const bool is_known = modules_.contains(std::string(TensorName(id.name).path)) || trained_.contains(id);
       return is_known ? std::optional(Verdict::kPass) : std::nullopt;
     }
     const auto found = verdicts_.find(step_of(id));
@@ -63,6 +66,7 @@ class MainGradients {
  private:
   std::map<Step, Verdict> verdicts_;
   std::set<std::string> modules_;  // of whose parameters some gradient is right
+  std::set<TensorId> trained_;     // outputs of which the gradient is right
 };
 
 std::set<std::int32_t> replicas_of(const LogicalTensor& tensor) {

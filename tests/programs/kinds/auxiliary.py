@@ -1,12 +1,15 @@
 """A criterion whose value is divided by the accumulation steps and added to an auxiliary loss of a module: neither
-is what backward() is called on."""
+is what backward() is called on. Or there are two auxiliary losses in one tensor."""
+
+import sys
 
 from job import MISTAKE, RANK, ddp, nn, own, scaled, torch
 
 
 class Commitment(nn.Module):
     def forward(self, hidden):
-        return (hidden - hidden.detach().round()).square().mean()
+        apart = (hidden - hidden.detach().round()).square()
+        return apart.unflatten(1, (2, -1)).mean((0, 2)) if "two" in sys.argv else apart.mean()
 
 
 class Net(nn.Module):
@@ -29,5 +32,5 @@ for _ in range(2):
     for _ in range(2):
         x, labels = torch.randn(8, 16), torch.randint(4, (8,))
         logits, auxiliary = net(own(x))
-        scaled(criterion(logits, own(labels)) / 2 + 0.25 * auxiliary / 2).backward()
+        scaled(criterion(logits, own(labels)) / 2 + 0.25 * auxiliary.mean() / 2).backward()
     optimizer.step()
