@@ -1,5 +1,6 @@
 """Runs build/reproductions/reproduce for each paper, prints its tables, and writes them on the page."""
 
+import argparse
 import re
 import subprocess
 import sys
@@ -29,10 +30,16 @@ def with_section(page: str, title: str, text: str) -> str:
 
 
 def main() -> int:
-    papers = sys.argv[1:] or list(TITLES)
+    parser = argparse.ArgumentParser(
+        prog="tools/reproduce",
+        description="Measures the tables of papers that checks without a reference come from, prints them beside the "
+        "papers' own numbers, and writes them on the page tools/laboratory/reproductions/RESULTS.md.",
+        epilog="Example: tools/reproduce v-abft dlrm",
+    )
+    parser.add_argument("paper", nargs="*", metavar="PAPER", help=f"{', '.join(TITLES)}; all of them without one")
+    papers = parser.parse_args().paper or list(TITLES)
     if unknown := [paper for paper in papers if paper not in TITLES]:
-        print(f"reproduce: '{unknown[0]}' is no paper; {', '.join(TITLES)} were expected", file=sys.stderr)
-        return 2
+        parser.error(f"'{unknown[0]}' is no paper; expected {', '.join(TITLES)}")
     for paper in papers:
         text = tables(paper)
         print(text, end="\n\n", flush=True)
