@@ -180,6 +180,23 @@ class Questions {
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }
+    mark_gradients_of_guesses();
+  }
+
+  // A gradient lies as what it is the gradient of.
+  void mark_gradients_of_guesses() {
+    std::set<TensorId> guesses;
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (reasons_[i] == Reason::kGuessedPlacement) guesses.insert(report_.findings[i].id);
+    }
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& finding = report_.findings[i];
+      const bool is_of_output = finding.id.kind == Kind::kGradOutput, is_of_input = finding.id.kind == Kind::kGradInput;
+      if (reasons_[i] || !is_wrong(finding) || !(is_of_output || is_of_input)) continue;
+      if (!guesses.contains(finding.id.with_kind(is_of_output ? Kind::kOutput : Kind::kInput))) continue;
+      reasons_[i] = Reason::kGuessedPlacement;
+      mark_followers(i, Reason::kGuessedPlacement);
+    }
   }
 
   // Where tolerances that were not measured are exceeded by little, and by nothing else: rounding may do more than the

@@ -226,6 +226,11 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   }
   if (!root.examined) return "its error was not looked into";
   const bool is_gradient = finding.id.kind == Kind::kMainGrad || finding.id.kind == Kind::kParamGrad;
+  const bool is_rounding = finding.difference && finding.allowed && finding.difference->rel_err() <= *finding.allowed;
+  if (finding.reason == Reason::kReplicasDisagree && is_gradient && is_rounding) {
+    return "each rank's copy is the reference's but for rounding, and they are not equal: nothing keeps them so, and "
+           "the ranks' parameters drift apart (an all-reduce or a broadcast makes them equal)";
+  }
   if (finding.reason == Reason::kReplicasDisagree && is_gradient) {
     return "ranks hold values of their own where they are to agree, and nothing known explains these";
   }

@@ -6,6 +6,7 @@ mistake: DDP is told to leave one bias out
 shows: 1.bias main_grad
 """
 
+import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, nn, torch
 from pytorch_metric_learning import losses
 from pytorch_metric_learning.utils import distributed as pml_dist
@@ -37,6 +38,7 @@ for step in range(3):
     loss = loss_fn(model(x), y)
     loss.backward()
     for proxies in loss_fn.parameters() if RANKS > 1 else ():
-        proxies.grad /= RANKS  # each rank's whole loss has gone into it
+        dist.all_reduce(proxies.grad)  # the same on all ranks but for rounding, by which they would drift apart
+        proxies.grad /= RANKS**2  # each rank's whole loss has gone into it
     opt.step()
     loss_opt.step()
