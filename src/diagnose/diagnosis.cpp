@@ -179,12 +179,14 @@ std::optional<std::string> describe_factors_of_loss(const LogicalTensor& right, 
   if (factors.empty() || !(factors.begin()->second > 0)) return std::nullopt;
   const double scale = std::exp2(std::round(std::log2(factors.begin()->second)));
   double without_factors = 0;
+  std::vector<double> of_ranks;
   std::vector<std::string> words;
   for (const auto& [rank, term] : values_by_rank(wrong)) {
     const auto found = factors.find(rank);
     if (found == factors.end()) return std::nullopt;
     const double factor = found->second / scale;
     without_factors += term[0] / factor;
+    of_ranks.push_back(factor);
     if (std::abs(factor - 1) > suspect.bound) words.push_back(fmt::format("{:.4g} on rank {}", factor, rank));
   }
   const double of_reference = values_of(right)[0];
@@ -192,8 +194,9 @@ std::optional<std::string> describe_factors_of_loss(const LogicalTensor& right, 
     return is_number_met(predicted, values_of(wrong)[0], of_reference, right.dtype);
   };
   if (!is_reference(without_factors) && !is_reference(without_factors / scale)) return std::nullopt;
-  return fmt::format("the parts of some ranks are the reference's times a number: {}{}", comma_list(words),
-                     scale == 1 ? "" : fmt::format(", beside a loss scale of {:.4g}", scale));
+  return fmt::format("the parts of some ranks are the reference's times a number: {}{}{}", comma_list(words),
+                     scale == 1 ? "" : fmt::format(", beside a loss scale of {:.4g}", scale),
+                     are_of_own_divisors(of_ranks) ? kOwnDivisors : "");
 }
 
 std::optional<Diagnosis> diagnose_replicas(const ReplicaErrors& replicas, const Suspect& suspect) {

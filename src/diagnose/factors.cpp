@@ -4,7 +4,9 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/lookup.h"
 #include "base/tensor_name.h"
@@ -146,19 +148,6 @@ std::string describe_factors(const std::map<HolderAndSource, double>& factors, d
   return words;
 }
 
-// True where one over the numbers averages 1: a sum over all is divided by the mean of the ranks' own numbers of labels,
-// elements or weights, and each rank divides by its own.
-bool are_of_own_divisors(const std::map<HolderAndSource, double>& factors) {
-  constexpr double kNearMean = 1e-4;  // of how far they are from 1: what rounding leaves
-  double sum = 0, farthest = 0;
-  for (const auto& [part, factor] : factors) {
-    if (!(factor > 0) || part.second >= 0) return false;
-    sum += 1 / factor;
-    farthest = std::max(farthest, std::abs(factor - 1));
-  }
-  return std::abs(sum / static_cast<double>(factors.size()) - 1) <= kNearMean * farthest;
-}
-
 std::optional<Diagnosis> explain_by_factors(const Suspect& suspect, const ElementRanks& holders,
                                             const ElementRanks& sources, const Values& biases) {
   const std::map<HolderAndSource, double> factors = fit_factors(suspect, holders, sources, biases);
@@ -170,11 +159,10 @@ std::optional<Diagnosis> explain_by_factors(const Suspect& suspect, const Elemen
     explained[i] += factors.at({holders[i], sources[i]}) * (suspect.reference_values[i] - biases[i]);
   }
   const std::string what = "the parts of some ranks are the reference's times a number: " + words;
-  if (are_of_own_divisors(factors)) {
-    return suspect.explained_by(Cause::kMeanOfMeans, explained,
-                                what +
-                                    "; one over these numbers averages 1, as where each rank divides by a number of "
-                                    "its own (of elements, labels, weights) in place of the mean of all ranks'");
+  std::vector<double> of_parts;
+  for (const auto& [part, factor] : factors) of_parts.push_back(part.second < 0 ? factor : 0);
+  if (are_of_own_divisors(of_parts)) {
+    return suspect.explained_by(Cause::kMeanOfMeans, explained, what + std::string(kOwnDivisors));
   }
   return suspect.explained_by(Cause::kRankFactor, explained, what);
 }
@@ -213,6 +201,17 @@ std::optional<Diagnosis> explain_by_factor(const FactorFit& fit, const TensorId&
 }
 
 }  // namespace
+
+bool are_of_own_divisors(std::span<const double> factors) {
+  constexpr double kNearMean = 1e-4;  // of how far they are from 1: what rounding leaves
+  double sum = 0, farthest = 0;
+  for (const double factor : factors) {
+    if (!(factor > 0)) return false;
+    sum += 1 / factor;
+    farthest = std::max(farthest, std::abs(factor - 1));
+  }
+  return std::abs(sum / static_cast<double>(factors.size()) - 1) <= kNearMean * farthest;
+}
 
 Values added_biases(const Suspect& suspect) {
   Values biases(suspect.candidate_values.size());

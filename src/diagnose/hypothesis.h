@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,13 @@ bool is_number_met(double predicted, double right, double wrong, Dtype dtype);
 
 // The group of diagnoses of a loss's gradient by the weights that samples have: of its value they tell nothing.
 inline constexpr std::string_view kOfWeights = "weights";
+
+// True where one over the factors of ranks' parts averages 1: a sum over all is divided by the mean of the ranks' own
+// numbers of labels, elements or weights, and each rank divides by its own.
+bool are_of_own_divisors(std::span<const double> factors);
+inline constexpr std::string_view kOwnDivisors =
+    "; one over these numbers averages 1, as where each rank divides by a number of its own (of elements, labels, "
+    "weights) in place of the mean of all ranks'";
 
 // True but for a gradient that was seen under another name, as that of tied parameters: its bytes are in `seen`, where they
 // are entered.

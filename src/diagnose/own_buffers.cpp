@@ -71,6 +71,22 @@ bool counts_own_samples(const TensorId& id, const Evidence& evidence) {
          });
 }
 
+// True for a buffer of a model beside the trained one, such as an average of it, where the trained one has a buffer of the
+// name and ranks agree on that: what they take of their own samples in training would be in both.
+bool is_beside_equal_ones(const TensorId& id, const Evidence& evidence) {
+  const std::string_view name = id.name.get();
+  const std::size_t title = name.find('.');
+  if (title == name.npos || !is_of_other_model(evidence.reference, id)) return false;
+  TensorId trained = id;
+  trained.name = std::string(name.substr(title + 1));
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, trained);
+  if (tensor == nullptr) return false;
+  const std::vector<Piece> pieces = tensor->pieces();
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return piece.entry != nullptr && piece.entry->checksum == pieces.front().entry->checksum;
+  });
+}
+
 }  // namespace
 
 bool takes_batch_statistics(std::string_view module_class) {
@@ -101,7 +117,8 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   }
   const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
   const bool is_shared_out = beside.is_dealt || evidence.candidate.slices;
-  if (is_shared_out && !is_initial && takes_batch_statistics(tensor->module_class.get())) {
+  const bool is_statistic = takes_batch_statistics(tensor->module_class.get());
+  if (is_shared_out && !is_initial && is_statistic && !is_beside_equal_ones(id, evidence)) {
     return Reason::kOwnStatistics;
   }
   if (finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap) return Reason::kOwnNumbers;

@@ -73,7 +73,7 @@ class Collector:
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
         self.goes_on = True  # the program; false once it has ended
         self.on_call_without_grad: list[Callable[[torch.nn.Module], None]] = []  # of a model, by the program itself
-        self.on_parameters_after: list[Callable[[], None]] = []  # called when those after the steps have been recorded
+        self.on_iteration_left: list[Callable[[], None]] = []  # called before the next one begins, or the program ends
         # Set by optimizers.py: whether an iteration goes on after a step; at the end of one with a step, and of one
         # without.
         self.awaits_steps: Callable[[], bool] = lambda: False
@@ -193,10 +193,11 @@ class Collector:
         if self.is_recorded() and not self.clock.params_read:
             self.clock.params_read = True
             self.record_params_after()
-            for act in self.on_parameters_after:
-                act()
         if not begin_next:
             return
+        if self.is_recorded():
+            for act in self.on_iteration_left:
+                act()
         for check in self.on_iteration_end:
             check()
         if self.is_recorded():

@@ -49,7 +49,7 @@ class WeightCopies:
 
     def install(self) -> None:
         self._collector.on_first_call.append(self._begin_chunk)
-        self._collector.on_parameters_after.append(self._record_after)
+        self._collector.on_iteration_left.append(self._record_after)
 
     def _begin_chunk(self, chunk: Chunk) -> None:
         if self._looks.begins_iteration():
