@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "align/recorded_bits.h"
 #include "base/lookup.h"
@@ -74,11 +76,10 @@ bool counts_own_samples(const TensorId& id, const Evidence& evidence) {
 // True for a buffer of a model beside the trained one, such as an average of it, where the trained one has a buffer of the
 // name and ranks agree on that: what they take of their own samples in training would be in both.
 bool is_beside_equal_ones(const TensorId& id, const Evidence& evidence) {
-  const std::string_view name = id.name.get();
-  const std::size_t title = name.find('.');
-  if (title == name.npos || !is_of_other_model(evidence.reference, id)) return false;
+  const std::vector<std::string_view> names = suffixes_of(id.name.get());  // the first is whole
+  if (names.size() < 2 || !is_of_other_model(evidence.reference, id)) return false;
   TensorId trained = id;
-  trained.name = std::string(name.substr(title + 1));
+  trained.name = std::string(names[1]);
   const LogicalTensor* tensor = find_tensor(evidence.candidate, trained);
   if (tensor == nullptr) return false;
   const std::vector<Piece> pieces = tensor->pieces();
