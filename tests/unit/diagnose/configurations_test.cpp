@@ -95,11 +95,17 @@ TEST_CASE("sizes that are a rank's part, and what says how a program runs on ran
                                           {"tp_size", "1"},
                                           {"sequence_parallel", "False"},
                                           {"process_group", "None"},
+                                          {"config.batch_p2p_comm", "True"},
                                           {"apply_rope_fusion", "False"}}});
-  const Attributes part = {{"out_features", "4"},  {"num_heads", "2"},
-                           {"shape", "(4, 3)"},    {"vocab_size", "6"},
-                           {"tp_size", "2"},       {"sequence_parallel", "True"},
-                           {"process_group", "1"}, {"apply_rope_fusion", "True"}};
+  const Attributes part = {{"out_features", "4"},
+                           {"num_heads", "2"},
+                           {"shape", "(4, 3)"},
+                           {"vocab_size", "6"},
+                           {"tp_size", "2"},
+                           {"sequence_parallel", "True"},
+                           {"process_group", "1"},
+                           {"config.batch_p2p_comm", "False"},
+                           {"apply_rope_fusion", "True"}};
   CHECK(remarks(reference, configured_as({part, part})).empty());
   CHECK(remarks(reference, configured_as({part})) == Texts{"num_heads 2, reference 4", "out_features 4, reference 8",
                                                            "shape (4, 3), reference (8, 3)",
