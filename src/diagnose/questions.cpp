@@ -194,6 +194,8 @@ class Questions {
       const bool is_of_output = finding.id.kind == Kind::kGradOutput, is_of_input = finding.id.kind == Kind::kGradInput;
       if (reasons_[i] || !is_wrong(finding) || !(is_of_output || is_of_input)) continue;
       if (!guesses.contains(finding.id.with_kind(is_of_output ? Kind::kOutput : Kind::kInput))) continue;
+      const LogicalTensor* tensor = find_tensor(evidence_.candidate, finding.id);
+      if (tensor != nullptr && tensor->annotated) continue;  // a rule says where the gradient itself lies
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }

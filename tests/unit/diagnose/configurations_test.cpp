@@ -119,6 +119,8 @@ TEST_CASE("a stage knows which one it is, and a function may be one that ranks c
         1);
   CHECK(remarks(configured_as({one}), configured_as({{{"sample", "sample_vectors_distributed()"}}})).empty());
   CHECK(remarks(configured_as({one}), configured_as({{{"sample", "sample_rows()"}}})).size() == 1);
+  CHECK(remarks(configured_as({one}), configured_as({{{"last", "False"}}})).size() == 1);  // one rank has no stages
+  CHECK(remarks(configured_as({one}), configured_as({{{"sample", "sample_fused()"}}})).size() == 1);
 }
 
 TEST_CASE("what no rank has a part of differs on many ranks, too") {
