@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -32,7 +33,10 @@ constexpr std::chrono::milliseconds kBetweenTurns{200};
 constexpr const char* kNiceness = "10";
 constexpr std::chrono::seconds kLongestCheck{600};       // one that takes longer is no help to a job that goes on
 constexpr std::chrono::seconds kLongestHook{60};         // the next check waits for it
-constexpr std::chrono::seconds kLongestUnfinished{120};  // for pieces that not all ranks record
+// Pieces that not all ranks record wait for so many steps of the job, and within these bounds: two of them keep all
+// ranks from recording.
+constexpr int kStepsUnfinished = 20;
+constexpr double kLeastUnfinished = 10, kLongestUnfinished = 120;  // seconds
 constexpr std::int32_t kMostKept = 3;   // iterations that are wrong: an error that lasts is in all of them
 constexpr std::size_t kMostNamed = 10;  // tensors in a line of checks.jsonl
 
@@ -67,6 +71,18 @@ Json named(const RepeatedData& repeated) {
                               repeated.first, repeated.second)}};
 }
 
+Json named(const PartedCopies& parted) {
+  const auto holds = [](const std::vector<std::int32_t>& ranks) {
+    return ranks.size() == 1 ? fmt::format("rank {}", ranks[0]) : fmt::format("ranks {}", fmt::join(ranks, ", "));
+  };
+  return {{"tensor", parted.tensor},
+          {"kind", name_of(parted.kind)},
+          {"reason", name_of(Reason::kReplicasDisagree)},
+          {"ranks", parted.parted},
+          {"message", fmt::format("{} {} another value of it than {}, and the same one before", holds(parted.parted),
+                                  parted.parted.size() == 1 ? "holds" : "hold", holds(parted.others))}};
+}
+
 // Returns what is said at once of an iteration that is wrong. Most messages name their tensor and ranks themselves.
 std::string sentence_of(const Json& wrong, std::size_t others) {
   const std::string message = wrong.at("message").get<std::string>();
@@ -84,9 +100,10 @@ double seconds_since_epoch(fs::file_time_type time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// Returns when the last rank has closed its file.
+// Returns when the last rank has closed its file. The clock of files may begin later than today: it counts from there
+// backwards.
 double closed_at(const fs::path& trace) {
-  double last = 0;
+  double last = std::numeric_limits<double>::lowest();
   for (const fs::directory_entry& entry : fs::directory_iterator(trace)) {
     if (entry.path().extension() == ".h5") last = std::max(last, seconds_since_epoch(entry.last_write_time()));
   }
@@ -167,9 +184,12 @@ bool Watcher::check_next() {
     return true;
   }
   std::error_code error;
-  const auto age = fs::file_time_type::clock::now() - fs::last_write_time(trace, error);
+  const std::chrono::duration<double> age = fs::file_time_type::clock::now() - fs::last_write_time(trace, error);
+  const std::optional<RecordingCost> cost = budget_.cost();
+  const double most = cost ? std::clamp(kStepsUnfinished * cost->step_seconds, kLeastUnfinished, kLongestUnfinished)
+                           : kLongestUnfinished;
   const bool has_later = waiting.size() > 1 && gap_in(std::next(waiting.begin())->second).empty();
-  if (!is_over && !has_later && (error || age < kLongestUnfinished)) return false;
+  if (!is_over && !has_later && (error || age.count() < most)) return false;
   drop_unfinished(iteration, trace);
   return true;
 }
@@ -248,8 +268,14 @@ Watcher::Check Watcher::look_at(std::int32_t iteration, const fs::path& trace) {
   }
   if (result.exit_code == kExitCouldNotLook) check.problem = last_line_of(log);
   if (result.exit_code == kExitSame) check.verdict = RunVerdict::kSame;
-  for (const RepeatedData& repeated : data_.look_at(read_trace(trace), options_.annotations)) {
+  const Trace recorded = read_trace(trace);
+  for (const RepeatedData& repeated : data_.look_at(recorded, options_.annotations)) {
     check.wrong.push_back(named(repeated));
+  }
+  for (const PartedCopies& parted : copies_.look_at(recorded)) {
+    const bool is_known = std::any_of(check.wrong.begin(), check.wrong.end(),
+                                      [&](const Json& wrong) { return wrong.at("tensor") == parted.tensor; });
+    if (!is_known) check.wrong.push_back(named(parted));
   }
   if (!check.wrong.empty()) check.verdict = RunVerdict::kDifferent;
   return check;

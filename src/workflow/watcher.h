@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "workflow/parted_copies.h"
 #include "workflow/recording_budget.h"
 #include "workflow/repeated_data.h"
 #include "workflow/watch.h"
@@ -61,6 +62,7 @@ class Watcher {
   std::vector<std::pair<std::int32_t, std::int32_t>> schedule_;  // from which iteration on, every how many
   std::int32_t latest_ = 0;                                      // iteration that was looked at
   DataWatch data_;
+  CopyWatch copies_;
   WatchCounts counts_;
   std::string end_;
   std::atomic<bool> job_ended_{false};

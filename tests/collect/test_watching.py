@@ -12,7 +12,8 @@ from conftest import PYTHON, TIMEOUT, TTRACE, python, ranks, run
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
-# `fault` happens on rank 1 after step 7: a weight changes there, or from then on it reads the data of rank 0.
+# `fault` happens on rank 1 after step 7: a weight changes there, or from then on it reads the data of rank 0. "sharded ..."
+# has the first two linears in parts, and the last one whole on both ranks, of which nothing says that it is.
 # It waits until what it has recorded is checked, which no job does: a few steps of this one are over sooner.
 TRAIN = """
 import os, sys, time
@@ -24,20 +25,27 @@ def waits(step):
     return "watching" in names and any(f"iteration-{number:06}" in names for number in range(step - 1))
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
-model = torch.nn.parallel.DistributedDataParallel(net)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4), torch.nn.Linear(4, 8))
+is_sharded = fault.startswith("sharded")
+if is_sharded:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    model = parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+else:
+    model = torch.nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.AdamW(model.parameters())
 for step in range(24):
     while waits(step):
         time.sleep(0.05)
     strikes = step > 7 and dist.get_rank() == 1
-    torch.manual_seed(step + 100 * (0 if strikes and fault == "data" else dist.get_rank()))
+    torch.manual_seed(step + 100 * (0 if is_sharded or (strikes and fault == "data") else dist.get_rank()))
     model(torch.randn(2, 4)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-    if strikes and fault == "weight" and step == 8:
+    if strikes and fault.endswith("weight") and step == 8:
         with torch.no_grad():
-            net[2].weight[1, 3] += 0.25
+            net[3 if is_sharded else 2].weight[1, 3] += 0.25
 print("trained")
 dist.destroy_process_group()
 """
@@ -50,12 +58,12 @@ def program(tmp_path_factory):
     return path
 
 
-def watch(directory, *options):
-    return [TTRACE, "watch", "-o", directory, "--every", "6", "--budget", "90%", *options, "--"]
+def watch(directory, *options, budget="90%"):
+    return [TTRACE, "watch", "-o", directory, "--every", "6", "--budget", budget, *options, "--"]
 
 
-def run_watched(program, fault, directory, *options, **more):
-    return run([*watch(directory, *options), *ranks(2, program, fault, directory)], **more)
+def run_watched(program, fault, directory, *options, budget="90%", **more):
+    return run([*watch(directory, *options, budget=budget), *ranks(2, program, fault, directory)], **more)
 
 
 def checks(directory):
@@ -89,6 +97,22 @@ def test_a_weight_that_changes_on_one_rank_is_seen_in_the_next_iteration_that_is
     assert Path(first[2]).is_dir() and Path(f"{first[2]}.json").is_file()
     (line,) = [line for line in process.stderr.splitlines() if f"iteration {wrong[0]['iteration']}: WRONG: " in line]
     assert line.count("2.weight param") == 1 and line.count("rank 1") == 1
+
+
+@pytest.mark.parametrize("fault", ["none", "weight"])
+def test_a_copy_that_parts_is_seen_where_nothing_says_that_it_is_one(program, tmp_path, fault):
+    process = run_watched(program, f"sharded {fault}", tmp_path / "watched")
+    assert process.returncode == (1 if fault == "weight" else 0), process.stderr
+    wrong = [check for check in checks(tmp_path / "watched") if check["verdict"] == "different"]
+    if fault == "weight":
+        assert 8 < wrong[0]["iteration"] <= 12
+        assert wrong[0]["wrong"][0] == {
+            "tensor": "3.weight",
+            "kind": "param",
+            "reason": "replicas-disagree",
+            "ranks": [1],
+            "message": "rank 1 holds another value of it than rank 0, and the same one before",
+        }
 
 
 def test_a_rank_that_begins_to_read_the_data_of_another_is_named(program, tmp_path):
@@ -144,6 +168,18 @@ def until(condition):
 def test_what_the_job_fails_with_is_passed_on_where_it_does_not_say_that_an_iteration_was_wrong(tmp_path, code, said):
     job = [PYTHON, "-c", f"raise SystemExit({code})"]
     assert run([*watch(tmp_path / "watched"), *job]).returncode == said
+
+
+def test_what_recording_takes_is_said_and_held_to_the_budget(program, tmp_path):
+    process = run_watched(program, "none", tmp_path / "watched", budget="1%")
+    assert process.returncode == 0, process.stderr
+    shares = [check["recording_share"] for check in checks(tmp_path / "watched")]
+    assert shares[0] is None and all(0 < share < 1 for share in shares[1:])
+    (line,) = [line for line in process.stderr.splitlines() if "for a budget of 1%" in line]
+    every = int(line.split("one of ")[1].split()[0])
+    begins = int(line.split("from iteration ")[1].split()[0])
+    assert every > 6  # which was asked for
+    assert not [check for check in checks(tmp_path / "watched") if begins <= check["iteration"] < every]
 
 
 @pytest.mark.parametrize("budget", ["2", "0%", "100%", "much"])
