@@ -5,10 +5,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <iostream>
 #include <memory>
 
+#include "base/count_of.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "files/read_run_file.h"
@@ -20,6 +22,7 @@
 #include "page/html.h"
 #include "report/render.h"
 #include "report/run_report.h"
+#include "text/readable.h"
 #include "workflow/annotations.h"
 #include "workflow/artifacts.h"
 #include "workflow/candidate_check.h"
@@ -122,6 +125,7 @@ struct RunContext {
   Artifacts& artifacts;
   std::string today;
   std::vector<std::string>& notes;  // of the run's report
+  std::size_t& launches;            // of the program, so far
 };
 
 // Runs a candidate that differs once more, and adds to its report which modules are wrong by themselves. Where that
@@ -155,10 +159,10 @@ std::optional<Checked> check_whole_recording(const RunContext& context, const Jo
   const std::string what = fmt::format("{}: iteration {}", job.name, id.iteration);
   try {
     WholeRecording again(context.file, context.workspace, id.iteration, written_by(context.options),
-                         context.options.jobs);
+                         context.options.jobs, context.launches);
     again.make(job);
-    const RunContext whole{context.options,   again.file(),  again.workspace(),
-                           again.artifacts(), context.today, context.notes};
+    const RunContext whole{context.options, again.file(),  again.workspace(), again.artifacts(),
+                           context.today,   context.notes, context.launches};
     const CheckOptions options = options_of_check(whole, job);
     Checked checked = check(options);
     const Finding* wrong = checked.report.first_wrong();
@@ -263,12 +267,19 @@ Renewal renewal_of(const RunOptions& options, const RunFile& file, const std::ve
   return options.bisect && !is_program_of_all(file.reference, candidates) ? Renewal::kNone : Renewal::kCheap;
 }
 
+// What the verdicts cost: of a program that takes minutes to start, its launches.
+void print_cost(std::size_t launches, std::chrono::duration<double> passed) {
+  spdlog::info("{} of the program, {} in all", count_of(launches, "run"), readable_seconds(passed.count()));
+}
+
 int run_candidates(const RunOptions& options, RunReport& report, std::vector<PageFacts>& pages) {
   // plan
   const auto [today, file, candidates] = plan_for(options);
   const Renewal renewal = renewal_of(options, file, candidates);
   Workspace workspace(options.work);
-  Artifacts artifacts(file, workspace, written_by(options), options.jobs);
+  std::size_t launches = 0;
+  const auto start = std::chrono::steady_clock::now();
+  Artifacts artifacts(file, workspace, written_by(options), options.jobs, launches);
   if (options.plan) return show_plan(artifacts, file, candidates, renewal);
 
   // make the reference and its tolerance
@@ -279,12 +290,13 @@ int run_candidates(const RunOptions& options, RunReport& report, std::vector<Pag
   report.notes = artifacts.notes();
 
   // collect and check each candidate
-  const RunContext context{options, file, workspace, artifacts, today, report.notes};
+  const RunContext context{options, file, workspace, artifacts, today, report.notes, launches};
   artifacts.prepare_candidates(candidates);
   for (const Job& job : candidates) {
     report.candidates.push_back(collect_and_check(context, job, pages.emplace_back()));
   }
   add_waiver_notes(context, report);
+  print_cost(launches, std::chrono::steady_clock::now() - start);
   return exit_code_of(report.verdict());
 }
 

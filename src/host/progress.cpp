@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdio>
 
 #include "host/terminal.h"
@@ -16,13 +15,6 @@ constexpr double kLeastSeconds = 1;                             // of work that 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(100);  // between two looks of a person
 
 std::size_t lines_shown = 0;
-
-std::string readable_seconds(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::ceil(seconds));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
-  return fmt::format("{}:{:02} h", whole / 3600, whole % 3600 / 60);
-}
 
 }  // namespace
 

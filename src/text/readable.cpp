@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <iterator>
 
 namespace ttrace {
@@ -24,6 +25,13 @@ std::string readable_count(std::uint64_t count) {
     text += digits[i];
   }
   return text;
+}
+
+std::string readable_seconds(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::ceil(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
+  return fmt::format("{}:{:02} h", whole / 3600, whole % 3600 / 60);
 }
 
 std::string short_list(const std::vector<std::int64_t>& sorted) {

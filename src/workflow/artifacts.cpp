@@ -82,12 +82,14 @@ std::string candidate_artifact(const Job& candidate) { return "candidates/" + ca
 
 std::string second_run_artifact(const Job& candidate) { return "second-runs/" + candidate.name; }
 
-Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written, std::size_t jobs)
+Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::path> written, std::size_t jobs,
+                     std::size_t& launches)
     : file_(file),
       workspace_(workspace),
       not_code_(std::move(written)),
       source_root_(Repository(".").top().value_or(fs::current_path())),
-      jobs_(jobs) {
+      jobs_(jobs),
+      launches_(launches) {
   // A key lists the content of these files by itself, so they do not count as code.
   not_code_.insert(fs::weakly_canonical(file.path));
   for (const std::string& part : load_annotations(file.annotations).files) {
@@ -330,6 +332,7 @@ CollectOptions Artifacts::options_for(const Job& job) const {
 
 // Keeps what was collected in `unfinished`. Throws InputError where the command failed, and Interrupted.
 void Artifacts::finish_run(const Run& run, const fs::path& unfinished, int code, std::optional<double> seconds) {
+  if (code >= 0) ++launches_;  // else a signal came before it was started
   if (code == 0) {
     Key key = run.key;
     add_loaded_files(unfinished / "trace", key);

@@ -47,8 +47,9 @@ inline constexpr double kMostCheapSeconds = 120;
 class Artifacts {
  public:
   // `written` has the files that this run itself writes, such as reports: they are not part of the code that it runs.
-  // Up to `jobs` runs are collected side by side, where they wait for nothing.
-  Artifacts(const RunFile& file, Workspace& workspace, std::set<std::filesystem::path> written, std::size_t jobs);
+  // Up to `jobs` runs are collected side by side, where they wait for nothing. `launches` counts on with each.
+  Artifacts(const RunFile& file, Workspace& workspace, std::set<std::filesystem::path> written, std::size_t jobs,
+            std::size_t& launches);
 
   CacheState reference_state();
   CacheState tolerance_state();  // stale, too, where the reference is
@@ -110,6 +111,7 @@ class Artifacts {
   std::filesystem::path source_root_;  // the directory that traces name the program's files from
   std::optional<Key> code_key_;        // git is asked once
   std::size_t jobs_;
+  std::size_t& launches_;
   std::vector<std::string> notes_;
   std::map<std::string, std::string> failed_;  // by artifact: why it could not be made beside others
 };

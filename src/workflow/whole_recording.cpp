@@ -39,11 +39,11 @@ std::string describe_runs(std::uint64_t of_reference, std::uint64_t of_candidate
 }  // namespace
 
 WholeRecording::WholeRecording(const RunFile& file, const Workspace& first, std::int32_t iteration,
-                               std::set<fs::path> written, std::size_t jobs)
+                               std::set<fs::path> written, std::size_t jobs, std::size_t& launches)
     : file_(recording_whole(file, iterations_of(read_trace(first.trace_of(kReference))), iteration)),
       first_(first),
       workspace_(first.path_of(kWhole) / fmt::format("until-{}", iteration)),
-      artifacts_(file_, workspace_, std::move(written), jobs) {
+      artifacts_(file_, workspace_, std::move(written), jobs, launches) {
   workspace_.open();
 }
 

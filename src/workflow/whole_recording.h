@@ -17,10 +17,10 @@ namespace ttrace {
 
 class WholeRecording {
  public:
-  // `first` has the reference and the candidate as they were recorded; `iteration` is a light one of theirs. `written`
-  // and `jobs` are as those of Artifacts. Throws InputError.
+  // `first` has the reference and the candidate as they were recorded; `iteration` is a light one of theirs. `written`,
+  // `jobs` and `launches` are as those of Artifacts. Throws InputError.
   WholeRecording(const RunFile& file, const Workspace& first, std::int32_t iteration,
-                 std::set<std::filesystem::path> written, std::size_t jobs);
+                 std::set<std::filesystem::path> written, std::size_t jobs, std::size_t& launches);
 
   // Makes what is not there. The reference and the candidate must be the first runs again, to the last bit: what one run
   // did is no word on another one. Throws InputError, also where they are not, and Interrupted.
