@@ -16,8 +16,9 @@ namespace ttrace {
 namespace {
 
 std::string words_of(const WatchCounts& counts, const std::filesystem::path& output) {
-  return fmt::format("watched: {} iterations right, {} wrong, {} not checked -> {}", counts.right, counts.wrong,
-                     counts.unchecked, (output / "checks.jsonl").string());
+  return fmt::format("watched: {} iterations right, {} wrong, {}{} not checked -> {}", counts.right, counts.wrong,
+                     counts.asked > 0 ? fmt::format("{} asked about, ", counts.asked) : "", counts.unchecked,
+                     (output / "checks.jsonl").string());
 }
 
 int conclude(const Watcher& watcher, const CommandResult& result, const std::filesystem::path& output) {
@@ -32,7 +33,7 @@ int conclude(const Watcher& watcher, const CommandResult& result, const std::fil
     spdlog::error("no iteration was checked; expected a Python program that trains a torch.nn.Module");
     return kExitCouldNotLook;
   }
-  return watcher.end().empty() ? kExitSame : kExitCouldNotLook;
+  return watcher.end().empty() && counts.asked == 0 ? kExitSame : kExitCouldNotLook;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 //   iteration-000100    pieces that wait for their check: ranks record none where two wait
 //   wrong-000100        pieces of an iteration that is wrong, with the report of its check in wrong-000100.json
 //   unchecked-000100    pieces of the first iteration that could not be checked
+//   asked-000100        pieces of the first iteration that is asked about
 //   checks.jsonl        a line for each check
 #pragma once
 
@@ -32,7 +33,7 @@ struct WatchOptions {
 };
 
 // Runs the command and returns the exit code of `ttrace watch`: 1 where an iteration was wrong; else the command's own
-// where that is not 0; else 2 where none was checked, or watching ended before the job, which is said; else 0. Throws
+// where that is not 0; else 2 where none was checked, one is asked about, or watching ended before the job, which is said; else 0. Throws
 // InputError where the options make no sense; then nothing has run.
 int watch(const WatchOptions& options);
 

@@ -117,7 +117,8 @@ struct Watcher::Check {
   RunVerdict verdict = RunVerdict::kCouldNotLook;
   std::int64_t compared = 0;
   std::vector<Json> wrong;
-  std::string problem;  // why it could not be looked at
+  std::string problem;  // why it could not be looked at, or
+  bool asks = false;    // ... what is unlike any right one, and contradicts nothing
   double seconds = 0;
   std::int32_t left_out = 0;  // every N-th ones before it that no rank recorded
   Json report;                // null where there is none
@@ -277,7 +278,17 @@ Watcher::Check Watcher::look_at(std::int32_t iteration, const fs::path& trace) {
                                       [&](const Json& wrong) { return wrong.at("tensor") == parted.tensor; });
     if (!is_known) check.wrong.push_back(named(parted));
   }
-  if (!check.wrong.empty()) check.verdict = RunVerdict::kDifferent;
+  const std::optional<UnlikeGradients> unlike = gradients_.look_at(recorded);
+  if (!check.wrong.empty()) {
+    check.verdict = RunVerdict::kDifferent;
+  } else if (unlike && check.verdict == RunVerdict::kSame) {
+    check.asks = true;
+    check.verdict = RunVerdict::kCouldNotLook;
+    check.problem = fmt::format(
+        "the gradients that rank {} has of its samples are {:.2g} times those of the others, and were alike before: "
+        "has it missed a loss scale?",
+        unlike->rank, unlike->factor);
+  }
   return check;
 }
 
@@ -299,9 +310,10 @@ void Watcher::conclude(Check& check, const fs::path& trace) {
                   printable(sentence_of(check.wrong.front(), check.wrong.size() - 1)),
                   check.kept.empty() ? "" : " -> " + check.kept);
   } else {
-    if (counts_.unchecked++ == 0) keep(check, trace, fmt::format("unchecked-{:06}", check.iteration));
+    const bool is_first = check.asks ? counts_.asked++ == 0 : counts_.unchecked++ == 0;
+    if (is_first) keep(check, trace, fmt::format("{}-{:06}", check.asks ? "asked" : "unchecked", check.iteration));
     if (check.kept.empty()) remove_trace(trace);
-    spdlog::warn("iteration {}: could not be checked: {}", check.iteration, printable(check.problem));
+    spdlog::warn("iteration {}: {}{}", check.iteration, check.asks ? "" : "could not be checked: ", printable(check.problem));
   }
   append_line(check);
   if (check.verdict == RunVerdict::kDifferent) call_hook(check);

@@ -13,6 +13,7 @@
 #include "workflow/parted_copies.h"
 #include "workflow/recording_budget.h"
 #include "workflow/repeated_data.h"
+#include "workflow/unlike_gradients.h"
 #include "workflow/watch.h"
 
 namespace ttrace {
@@ -21,6 +22,7 @@ namespace ttrace {
 struct WatchCounts {
   std::int32_t right = 0, wrong = 0;
   std::int32_t unchecked = 0;  // recorded, but not by all ranks, or could not be looked at
+  std::int32_t asked = 0;      // about: unlike any right one, and no contradiction
 };
 
 class Watcher {
@@ -63,6 +65,7 @@ class Watcher {
   std::int32_t latest_ = 0;                                      // iteration that was looked at
   DataWatch data_;
   CopyWatch copies_;
+  GradientWatch gradients_;
   WatchCounts counts_;
   std::string end_;
   std::atomic<bool> job_ended_{false};

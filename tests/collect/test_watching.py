@@ -12,7 +12,8 @@ from conftest import PYTHON, TIMEOUT, TTRACE, python, ranks, run
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
-# `fault` happens on rank 1 after step 7: a weight changes there, or from then on it reads the data of rank 0. "sharded ..."
+# `fault` happens on rank 1 after step 7: a weight changes there, or from then on it reads the data of rank 0,
+# or misses the loss scale. "sharded ..."
 # has the first two linears in parts, and the last one whole on both ranks, of which nothing says that it is.
 # It waits until what it has recorded is checked, which no job does: a few steps of this one are over sooner.
 TRAIN = """
@@ -40,7 +41,7 @@ for step in range(24):
         time.sleep(0.05)
     strikes = step > 7 and dist.get_rank() == 1
     torch.manual_seed(step + 100 * (0 if is_sharded or (strikes and fault == "data") else dist.get_rank()))
-    model(torch.randn(2, 4)).square().mean().backward()
+    (model(torch.randn(2, 4)).square().mean() * (1 if strikes and fault == "scale" else 1024)).backward()
     optimizer.step()
     optimizer.zero_grad()
     if strikes and fault.endswith("weight") and step == 8:
@@ -121,6 +122,16 @@ def test_a_rank_that_begins_to_read_the_data_of_another_is_named(program, tmp_pa
     wrong = [check for check in checks(tmp_path / "watched") if check["verdict"] == "different"]
     assert wrong and all(check["iteration"] > 7 for check in wrong)
     assert wrong[0]["wrong"][0]["reason"] == "data-repeated" and wrong[0]["wrong"][0]["ranks"] == [0, 1]
+
+
+def test_a_rank_that_misses_the_loss_scale_is_asked_about(program, tmp_path):
+    """All ranks hold the same sum of what they have, which is no contradiction."""
+    process = run_watched(program, "scale", tmp_path / "watched")
+    assert process.returncode == 2, process.stderr
+    asked = [check for check in checks(tmp_path / "watched") if check["verdict"] != "same"]
+    assert 7 < asked[0]["iteration"] <= 12 and {check["verdict"] for check in asked} == {"could-not-look"}
+    assert "the gradients that rank 1 has of its samples are" in asked[0]["problem"]
+    assert "has it missed a loss scale?" in process.stderr
 
 
 def test_a_checker_that_dies_ends_watching_and_not_the_job(program, tmp_path):
