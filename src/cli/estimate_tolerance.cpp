@@ -98,6 +98,20 @@ void remove_unfinished(const fs::path& run) {
   if (!is_whole_trace(run)) fs::remove_all(run);
 }
 
+// Collects further perturbed runs, by the seeds behind those that are there, and returns their traces.
+std::vector<fs::path> collect_further(const EstimateArguments& arguments, std::size_t runs) {
+  const Recording recording = recording_for(arguments);
+  std::vector<CollectOptions> further;
+  std::vector<fs::path> traces;
+  for (std::uint64_t seed = arguments.seeds + 1; seed <= arguments.seeds + runs; ++seed) {
+    traces.push_back(arguments.runs / fmt::format("perturbed-{}", seed));
+    remove_unfinished(traces.back());
+    further.push_back(run_of(arguments, traces.back(), recording, seed));
+  }
+  collect_all(further, jobs_for(arguments));
+  return traces;
+}
+
 // Runs the command for each run that is not given.
 void collect_missing(EstimateArguments& arguments) {
   EstimateToleranceOptions& options = arguments.estimate;
@@ -163,9 +177,14 @@ int run(EstimateArguments arguments, Team& team) {
                     team.size()));
   }
   arguments.estimate.team = &team;
+  const bool are_given = !arguments.estimate.perturbed.empty() || !arguments.estimate.anchor.empty();
   if (!arguments.command.empty()) collect_missing(arguments);
   require_runs(arguments.estimate);
-  const ToleranceFile file = estimate_tolerance(arguments.estimate);
+  const bool can_collect = !arguments.command.empty() && !are_given;
+  const ToleranceFile file =
+      can_collect
+          ? estimate_tolerance(arguments.estimate, [&](std::size_t runs) { return collect_further(arguments, runs); })
+          : estimate_tolerance(arguments.estimate);
   write_tolerances(file, arguments.output);
   std::cout << summary_of(file, arguments.output.string());
   return kExitSame;

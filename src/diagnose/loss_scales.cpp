@@ -151,6 +151,22 @@ bool steps_undo(const Report& report, double factor) {
   return std::ranges::any_of(report.passed, [&](const Finding& finding) { return multiples.contains(finding.id); });
 }
 
+// True where some rank says that an optimizer has stepped the gradient's parameter, and where nothing is known.
+bool is_stepped_by_optimizer(const TensorId& gradient, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, gradient);
+  if (tensor == nullptr || evidence.candidate_trace == nullptr) return true;
+  const std::vector<Piece> pieces = tensor->pieces();
+  return std::ranges::any_of(evidence.candidate_trace->ranks, [&](const RankTrace& rank) {
+    return std::ranges::any_of(rank.optimizer_steps, [&](const OptimizerStep& step) {
+      return !step.optimizer.empty() && step.iteration == gradient.iteration &&
+             std::ranges::any_of(pieces, [&](const Piece& piece) {
+               return piece.rank == rank.rank && piece.entry->id.chunk == step.chunk &&
+                      std::ranges::find(step.parameters, piece.entry->id.name.get()) != step.parameters.end();
+             });
+    });
+  });
+}
+
 MicrobatchKey microbatch_of(const TensorId& id) { return {id.iteration, id.microbatch}; }
 
 // Returns the micro-batches with tensors that are this multiple, where gradients of others are right: else none.
@@ -195,6 +211,22 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
       std::ranges::any_of(report.passed, [](const Finding& finding) { return is_loss(finding.id); });
   const auto microbatches = is_some_loss_right ? std::set<MicrobatchKey>() : microbatches_scaled(report, multiple);
   return PossibleLossScale{*word, microbatches, is_undone};
+}
+
+std::vector<std::size_t> find_divided_in_step(const Report& report, const Evidence& evidence) {
+  std::set<double> factors;  // with which a parameter is right behind its step
+  std::vector<std::size_t> multiples;
+  for (std::size_t i = 0; i < report.findings.size(); ++i) {
+    const Finding& finding = report.findings[i];
+    if (finding.verdict != Verdict::kFail || finding.id.kind != Kind::kMainGrad || whole_factor_of(finding) == 1) continue;
+    if (is_stepped_by_optimizer(finding.id, evidence)) continue;
+    multiples.push_back(i);
+    const TensorId after = finding.id.with_kind(Kind::kParamAfter);
+    const bool is_right = std::ranges::any_of(report.passed, [&](const Finding& other) { return other.id == after; });
+    if (is_right) factors.insert(whole_factor_of(finding));
+  }
+  std::erase_if(multiples, [&](std::size_t i) { return !factors.contains(whole_factor_of(report.findings[i])); });
+  return multiples;
 }
 
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence) {

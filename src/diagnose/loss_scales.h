@@ -39,6 +39,12 @@ struct PossibleLossScale {
 // steps undo the multiple. It holds where a check that presumes it finds the run same, or less that is asked or wrong.
 std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence);
 
+// Returns the gradients before a step, by index, that are a whole multiple of the reference's, of parameters that no
+// optimizer of the candidate has: the program steps with other tensors, such as its ranks' shards, which it may divide.
+// Some parameter of such a gradient is right behind its step; an optimizer that takes no notice of how large gradients
+// are, as Adam does, hides a multiple that nobody divides.
+std::vector<std::size_t> find_divided_in_step(const Report& report, const Evidence& evidence);
+
 // Returns the line of annotations that says the factor between the tensor as it was recorded and the reference's.
 std::string loss_scale_line(const Finding& finding, const Evidence& evidence);
 

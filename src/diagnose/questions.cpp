@@ -136,6 +136,9 @@ class Questions {
   }
 
   void mark_loss_scales() {
+    for (const std::size_t i : find_divided_in_step(report_, evidence_)) {
+      if (!reasons_[i]) reasons_[i] = Reason::kUnknownLossScale;
+    }
     // What a later iteration does wrong says nothing of those before it.
     const std::int32_t end = end_of_right_training(report_.findings, report_.passed);
     if (end == 0) return;
@@ -442,6 +445,13 @@ class Questions {
           "the step there, as where a rank has no further batch and is given the others' values. To compare, record "
           "the iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`)",
           finding.message, describe_ranks(ranks_that_ended_early(finding, evidence_)));
+    }
+    if (reason == Reason::kUnknownLossScale && finding.id.kind == Kind::kMainGrad) {
+      return fmt::format(
+          "{}: {:.4g} times the reference's. No optimizer has the parameter, which is right behind the step: the program "
+          "steps with other tensors, and what it gives them of the gradient is not seen. Where it divides that, leave "
+          "such gradients out by a line of the annotations: \"**\": {{{}: local}}",
+          to_string(finding.id), whole_factor_of(finding), name_of(finding.id.kind));
     }
     if (reason == Reason::kUnknownLossScale && is_of_numbers_alone(finding, report_)) {
       return fmt::format(

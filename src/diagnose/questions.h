@@ -18,7 +18,8 @@ namespace ttrace {
 // other-microbatches: what is of a micro-batch, in iterations whose batch both sides cut otherwise
 //   (diagnose/other_microbatches.h).
 // unknown-loss-scale: the gradients of a micro-batch, and its loss, that are one multiple of the reference's, an integer
-// or one over it, or the loss alone, while every update and value of a parameter passes that steps make of them.
+// or one over it, or the loss alone, while every update and value of a parameter passes that steps make of them; and
+// gradients that the program may divide on the way to tensors of its own, which it steps with.
 // own-numbers: a root that is the output of a module that draws random numbers, or in training takes the statistics of
 // its batch while ranks run slices of it, and all that follows from it.
 // guessed-placement: a root that is `guessed`, with what follows from it and is guessed as well, if one of these holds:

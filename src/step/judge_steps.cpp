@@ -112,6 +112,16 @@ double square_of_change(const Alignment& alignment, const TensorId& before, cons
   return compare(std::span(&pair, 1), options).at(0).difference_square;
 }
 
+// Returns the sum of the squares of the reference's update; 0 where it has none.
+double square_of_update(const Alignment& reference, const TensorId& update) {
+  const LogicalTensor* tensor = find_tensor(reference, update);
+  if (tensor == nullptr) return 0;
+  const TensorPair pair{tensor, tensor};
+  CompareOptions options;
+  options.checksums = false;  // they are verified where the tensors are compared with the candidate's
+  return compare(std::span(&pair, 1), options).at(0).reference_square;
+}
+
 bool is_stepped(const StatedSteps& stated, const StatedSteps::key_type& key) {
   const auto found = stated.find(key);
   return found != stated.end() && std::any_of(found->second.begin(), found->second.end(),
@@ -140,14 +150,19 @@ std::map<TensorId, double> find_steps_elsewhere(const AlignedTrace& reference, c
     const StatedSteps::key_type key(id.iteration, id.name);
     const TensorId update = id.with_kind(Kind::kParamDelta);
     const auto before = first.find(id.name);
-    if (before == first.end() || is_stepped(of_candidate, key)) continue;
+    if (is_stepped(of_candidate, key)) continue;
+    // Of a model that was made behind the iterations recorded whole, the reference tells how far a step goes.
+    const bool is_known = before != first.end();
     const bool is_reference_stepped = is_stepped(of_reference, key);
     const bool has_update = find_tensor(candidate.alignment, update) || find_tensor(reference.alignment, update);
     const bool has_gradient_alone = with_gradients.contains(key) && !has_update && !is_reference_stepped;
     if (!of_candidate.contains(key) && !has_gradient_alone) continue;
-    const double change = square_of_change(candidate.alignment, before->second, update);
-    is_any_changed |= change > 0;
-    if (change > 0 || (is_reference_stepped && square_of_change(reference.alignment, before->second, update) == 0)) {
+    const double change = is_known ? square_of_change(candidate.alignment, before->second, update)
+                                   : square_of_update(reference.alignment, update);
+    is_any_changed |= is_known && change > 0;
+    const bool stands_in_reference =
+        !is_known || square_of_change(reference.alignment, before->second, update) == 0;
+    if (change > 0 || (is_reference_stepped && stands_in_reference)) {
       changes.emplace(update, change);
     }
   }

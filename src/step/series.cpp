@@ -223,7 +223,7 @@ ParameterNames parameter_names(const Alignment& alignment) {
   ParameterNames names;
   std::set<std::pair<std::string, Kind>> looked_at;  // every iteration has the same
   for (const auto& [id, tensor] : alignment.tensors) {
-    if (id.kind != Kind::kParam && id.kind != Kind::kParamDelta) continue;
+    if (id.kind != Kind::kParam && id.kind != Kind::kParamDelta && id.kind != Kind::kParamAfter) continue;
     if (!looked_at.emplace(id.name, id.kind).second) continue;
     for (const Piece& piece : tensor.pieces()) {
       names.try_emplace({piece.rank, piece.entry->id.chunk, piece.entry->id.name}, id.name);

@@ -160,7 +160,8 @@ double median_of(std::vector<double> values) {
 
 [[noreturn]] void fail_as_outlier(const RunDifferences& run, const std::string& what, double times,
                                   const char* others) {
-  throw InputError(
+  throw UnlikeOthers(
+      run.what,
       fmt::format("{}: moves {} {:.3g} times as far as {}; expected runs of one program: the same seeds, data and "
                   "software: collect it again",
                   run.what, what, times, others));

@@ -3,10 +3,20 @@
 #pragma once
 
 #include <span>
+#include <string>
 
+#include "base/error.h"
 #include "tolerance/estimate.h"
 
 namespace ttrace {
+
+// A run moves tensors much farther than every other does. Of runs of one program, rounding may have decided a choice in
+// it alone: which of equal scores are the largest.
+class UnlikeOthers : public InputError {
+ public:
+  UnlikeOthers(std::string which, const std::string& message) : InputError(message), run(std::move(which)) {}
+  std::string run;  // as RunDifferences::what names it
+};
 
 // Throws InputError, naming the run, where it begins with other parameters than the reference: it has another seed, or is
 // another program. Only pairs of parameters are looked at.
@@ -15,7 +25,8 @@ void require_same_beginning(const RunDifferences& run);
 // Throws InputError, naming the run, where one that is perturbed, or the rerun (may be null)
 // - holds NaN or Inf in a tensor that is finite in the reference;
 // - begins with other parameters than the reference, as `require_same_beginning` says;
-// - moves a kind of tensors, or one tensor, much farther than every (other) perturbed run does, and than rounding.
+// - moves a kind of tensors, or one tensor, much farther than every (other) perturbed run does, and than rounding: then
+//   UnlikeOthers.
 void require_one_family(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                         const EstimateOptions& options);
 

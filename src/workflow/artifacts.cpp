@@ -450,7 +450,15 @@ void Artifacts::make_tolerance(Renewal renewal) {
   options.estimator = file_.estimator;
   options.margin = file_.margin;
   print_what_is_made(kTolerance, state);
-  const ToleranceFile tolerance = estimate_tolerance(options);
+  const ToleranceFile tolerance = estimate_tolerance(options, [&](std::size_t further) {
+    std::vector<Run> more;
+    for (std::uint64_t seed = file_.seeds + 1; seed <= file_.seeds + further; ++seed)
+      more.push_back(rerun_of(reference_run, seed));
+    collect_side_by_side(more);
+    std::vector<fs::path> traces;
+    for (const Run& run : more) traces.push_back(make_run(run));
+    return traces;
+  });
   const fs::path unfinished = workspace_.begin(kTolerance);
   write_tolerances(tolerance, unfinished / "tolerance.yaml");
   std::istringstream summary(summary_of(tolerance, (workspace_.path_of(kTolerance) / "tolerance.yaml").string()));

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <tuple>
@@ -613,7 +614,11 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
 // True where the presumed loss scale leaves less in question, or explains some of what is wrong.
 bool holds_with_scale(const Report& scaled, const Report& without, bool may_explain_all) {
   if (without.verdict() != RunVerdict::kDifferent) {
-    const auto asked = [](const Report& report) { return report.explanation.questions.size(); };
+    const auto asked = [](const Report& report) {
+      const std::vector<Question>& questions = report.explanation.questions;
+      const auto add = [](std::int64_t sum, const Question& question) { return sum + question.tensors; };
+      return std::pair(questions.size(), std::accumulate(questions.begin(), questions.end(), std::int64_t{0}, add));
+    };
     return scaled.same() || (scaled.verdict() == RunVerdict::kCouldNotLook && asked(scaled) < asked(without));
   }
   if (scaled.verdict() != RunVerdict::kDifferent) return may_explain_all;

@@ -1,6 +1,7 @@
 #include "workflow/estimate_tolerance.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iostream>
@@ -30,6 +31,8 @@ namespace ttrace {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kFurtherRuns = 4;
 
 Dtype compute_dtype_of(const Trace& reference) {
   const auto dtype = dtype_from_name(reference.compute_dtype);
@@ -147,6 +150,31 @@ ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options) {
   file.perturbed_runs = identity.perturbed_runs;
   file.seeds = identity.seeds;
   file.rerun = identity.rerun;
+  return file;
+}
+
+ToleranceFile estimate_tolerance(EstimateToleranceOptions options, const CollectFurther& collect_further) {
+  const auto is_perturbed = [&](const UnlikeOthers& unlike) {
+    return std::ranges::find(options.perturbed, fs::path(unlike.run)) != options.perturbed.end();
+  };
+  try {
+    return estimate_tolerance(options);
+  } catch (const UnlikeOthers& unlike) {
+    if (!is_perturbed(unlike)) throw;
+    spdlog::info("{}: unlike the other perturbed runs: {} more tell whether rounding decides a choice of the program",
+                 printable(unlike.run), kFurtherRuns);
+  }
+  std::ranges::copy(collect_further(kFurtherRuns), std::back_inserter(options.perturbed));
+  std::string left_out;
+  try {
+    return estimate_tolerance(options);
+  } catch (const UnlikeOthers& unlike) {
+    if (!is_perturbed(unlike)) throw;
+    std::erase(options.perturbed, fs::path(unlike.run));
+    left_out = fmt::format("left out, of {} perturbed runs: {}", options.perturbed.size() + 1, unlike.what());
+  }
+  ToleranceFile file = estimate_tolerance(options);
+  file.notes.push_back(std::move(left_out));
   return file;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +24,15 @@ struct EstimateToleranceOptions {
   Team* team = nullptr;  // the processes that work on it; null: this one alone
 };
 
-// Throws InputError where the runs do not fit together.
+// Throws InputError where the runs do not fit together: UnlikeOthers (tolerance/family.h), too.
 ToleranceFile estimate_tolerance(const EstimateToleranceOptions& options);
+
+// The same of perturbed runs that can be had anew. Where one is unlike the others, `collect_further` collects as many as
+// it is given, perturbed by further seeds: rounding may decide a choice, such as which of equal scores are the largest,
+// in a few runs of many. One that is unlike all of these is left out, with a note: what it would allow, no other does.
+// Throws InputError where two are.
+using CollectFurther = std::function<std::vector<std::filesystem::path>(std::size_t)>;
+ToleranceFile estimate_tolerance(EstimateToleranceOptions options, const CollectFurther& collect_further);
 
 // Throws InputError where a run, of the same command, lacks a tensor of the reference or begins with other parameters:
 // no other run of it need be collected.

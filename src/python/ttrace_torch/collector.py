@@ -79,6 +79,9 @@ class Collector:
         self.awaits_steps: Callable[[], bool] = lambda: False
         self.record_params_after: Callable[[], None] = lambda: None
         self.record_gradients_left: Callable[[], None] = lambda: None
+        # Set by late_reads.py: whether some of an iteration that is over is still to be read, and reads it.
+        self.has_late_reads: Callable[[], bool] = lambda: False
+        self.finish_late_reads: Callable[[], None] = lambda: None
 
     # The way in.
 
@@ -209,7 +212,10 @@ class Collector:
         if self.zero_gradients is not None and self.goes_on:
             self._go_on_behind_zeros(self.zero_gradients.families())
         self.clock.next_iteration()
-        if self.schedule.is_over(self.clock.iteration):
+        self.end_where_over()
+
+    def end_where_over(self) -> None:
+        if self.schedule.is_over(self.clock.iteration) and not self.has_late_reads():
             self.close(complete=True)
 
     def _go_on_behind_zeros(self, families: list[str]) -> None:
@@ -303,6 +309,7 @@ class Collector:
                 "nothing was recorded; expected a call of a torch.nn.Module with gradients enabled"
             )
         self.goes_on = False
+        self.finish_late_reads()
         if self.clock.stepped:
             self.finish_iteration(begin_next=True)
         else:
@@ -330,6 +337,7 @@ class Collector:
             self.warn("no optimizer step was seen: all that was recorded counts as iteration 0")
             self.clock.stepped = True
         self.goes_on = False
+        self.finish_late_reads()
         if self.clock.stepped:
             self.finish_iteration(begin_next=True)
         reached = self.clock.iteration  # iterations before this one are finished

@@ -151,6 +151,8 @@ class Modules:
                 collector.threads.leave()
             if self._unread and not frames:
                 collector.safely(self._read_parameters_left)
+            if not frames and collector.has_late_reads():
+                collector.safely(collector.finish_late_reads)
         if named:
             returned = collector.safely(self._record_outputs, frame, module, args, kwargs, result)
             if returned is not None:

@@ -29,6 +29,7 @@ from .collector import Collector
 from .copies import Copies
 from .gradients import Gradients
 from .imports import after_import
+from .late_reads import LateReads
 from .library import Kind, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .no_module import OfNoModule
@@ -58,6 +59,7 @@ class Optimizers:
         self._iteration = -1  # the one that what comes behind belongs to
         self._turns, self._steps, self._account = Turns(collector), Steps(collector), Account(collector)
         self._of_no_module = OfNoModule(collector)
+        self._late_reads = LateReads(collector)
         self._before_step: Copies[Key] = Copies()  # values of the masters
         self._main_grads: Copies[Key] = Copies()  # as recorded, on the host; of those that may yet be clipped
         self._recorded: set[TensorId] = set()  # main gradients and deltas: the first of each counts
@@ -412,9 +414,11 @@ class Optimizers:
         self._settled.update((each.chunk, each.name) for each in stepped)
         self._record_deltas(stepped)  # also of a step that was skipped
         self._steps.find_changes(stepped)
+        in_optimizers = {id(each) for _, groups in self._turns.held() for group in groups for each in group}
         for trained in stepped:
             share = trained.share
-            if (trained.chunk, trained.name) in self._captured:
+            is_captured = (trained.chunk, trained.name) in self._captured
+            if is_captured or self._late_reads.put_off(trained, in_optimizers):
                 continue
             if share.owned is not None and share.is_gathered_late:
                 owned = share.owned.of(share.held.detach())
