@@ -24,17 +24,21 @@ constexpr auto kBatchStatistics =
     std::to_array<std::string_view>({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "BatchNormAct2d", "LazyBatchNorm1d",
                                      "LazyBatchNorm2d", "LazyBatchNorm3d"});
 
+// A copy that has taken its rank's own samples alone is not the reference's by as little as so many roundings.
+constexpr double kRounding = 64;
+
 // True where the copies are terms of the reference's, or one of them is the reference's.
 bool is_known_of_copies(const Finding& finding, const LogicalTensor& tensor, const Evidence& evidence) {
   const std::optional<Diagnosis> diagnosis = diagnose(finding, true, evidence);
-  if (!diagnosis || diagnosis->cause == Cause::kUnreduced) return diagnosis.has_value();
+  if (diagnosis && diagnosis->cause == Cause::kUnreduced) return true;
   const LogicalTensor* reference = find_tensor(evidence.reference, finding.id);
-  if (reference == nullptr || reference->shape != tensor.shape) return false;
+  if (reference == nullptr || reference->shape != tensor.shape || reference->sketched || tensor.sketched) return false;
   const Values wanted = values_of(*reference);
+  const double rounding = kRounding * epsilon_of(tensor.dtype);
   std::set<std::int32_t> replicas;
   for (const Piece& piece : tensor.pieces()) replicas.insert(piece.replica);
   return std::any_of(replicas.begin(), replicas.end(), [&](std::int32_t replica) {
-    return relative_distance(values_of(tensor, replica), wanted) <= finding.allowed.value_or(0);
+    return relative_distance(values_of(tensor, replica), wanted) <= std::max(finding.allowed.value_or(0), rounding);
   });
 }
 
@@ -51,6 +55,56 @@ bool is_forgotten(const Finding& finding, const Evidence& evidence) {
   }
   return std::all_of(finding.ranks.begin(), finding.ranks.end(),
                      [&](std::int32_t rank) { return keeping.contains(rank); });
+}
+
+// Returns what the buffer holds before the iteration, in a light one what the iteration before has left; null: not known.
+const LogicalTensor* value_before(TensorId id, const Alignment& side) {
+  if (const LogicalTensor* before = find_tensor(side, id.with_kind(Kind::kBuffer))) return before;
+  --id.iteration;
+  return find_tensor(side, id.with_kind(Kind::kBufferAfter));
+}
+
+bool are_copies(const LogicalTensor& tensor) {
+  const std::vector<Piece> pieces = tensor.pieces();
+  return pieces.size() > 1 && std::ranges::all_of(pieces, [&](const Piece& piece) {
+    return piece.entry != nullptr && piece.entry->checksum == pieces.front().entry->checksum;
+  });
+}
+
+// True where an earlier iteration has changed the buffer and left all ranks the same, bit for bit: what each takes of its
+// own samples would have been another on each.
+bool were_copies(TensorId id, const Alignment& candidate) {
+  constexpr std::int64_t kFewestElements = 8;  // a count of samples may be the same on all ranks
+  while (id.kind == Kind::kBufferAfter && id.iteration-- > 0) {
+    const LogicalTensor *before = value_before(id, candidate), *after = find_tensor(candidate, id);
+    if (before == nullptr || after == nullptr || !is_floating(after->dtype)) continue;
+    const bool is_changed = before->pieces().front().entry->checksum != after->pieces().front().entry->checksum;
+    if (is_changed && element_count(after->shape) >= kFewestElements && are_copies(*after)) return true;
+  }
+  return false;
+}
+
+// True for a cache, by its name, of which each rank has filled what it needs: what it has changed is the reference's.
+bool is_filled_in_part(const TensorId& id, const Evidence& evidence) {
+  const LogicalTensor* before = value_before(id, evidence.candidate);
+  const LogicalTensor* after = find_tensor(evidence.candidate, id);
+  const LogicalTensor* reference = find_tensor(evidence.reference, id);
+  const bool is_cache = last_component(id.name.get()).find("cache") != std::string_view::npos;
+  if (!is_cache || id.kind != Kind::kBufferAfter || before == nullptr || after == nullptr || reference == nullptr)
+    return false;
+  const bool are_whole = !before->sketched && !after->sketched && !reference->sketched;
+  if (!are_whole || before->shape != after->shape || reference->shape != after->shape) return false;
+  const Values wanted = values_of(*reference);
+  const double rounding = kRounding * epsilon_of(after->dtype);
+  const std::vector<Piece> pieces = after->pieces();
+  return std::ranges::all_of(pieces, [&](const Piece& piece) {
+    const Values from = values_of(*before, piece.replica), to = values_of(*after, piece.replica);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      const bool is_right = std::abs(to[i] - wanted[i]) <= rounding * std::abs(wanted[i]);
+      if (to[i] != from[i] && !is_right) return false;
+    }
+    return true;
+  });
 }
 
 // True for a count to which each rank has added as much of what the reference has added as is its own.
@@ -82,10 +136,7 @@ bool is_beside_equal_ones(const TensorId& id, const Evidence& evidence) {
   trained.name = std::string(names[1]);
   const LogicalTensor* tensor = find_tensor(evidence.candidate, trained);
   if (tensor == nullptr) return false;
-  const std::vector<Piece> pieces = tensor->pieces();
-  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return piece.entry != nullptr && piece.entry->checksum == pieces.front().entry->checksum;
-  });
+  return are_copies(*tensor);
 }
 
 }  // namespace
@@ -112,6 +163,7 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   if (is_constant_buffer(evidence.candidate, id) && is_constant_buffer(evidence.reference, id)) {
     return beside.explains_others ? std::nullopt : std::optional(Reason::kOwnStatistics);
   }
+  if (is_filled_in_part(id, evidence)) return Reason::kOwnStatistics;
   if (finding.verdict == Verdict::kMissing && !is_of_other_model(evidence.reference, id)) return std::nullopt;
   if (tensor == nullptr) {
     return beside.is_alone && !is_forgotten(finding, evidence) ? std::optional(Reason::kOwnNumbers) : std::nullopt;
@@ -124,6 +176,7 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   }
   if (finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap) return Reason::kOwnNumbers;
   if (beside.is_dealt && !is_initial && !is_of_other_model(evidence.reference, id)) return Reason::kOwnNumbers;
+  if (finding.reason == Reason::kReplicasDisagree && were_copies(id, evidence.candidate)) return std::nullopt;
   const bool may_be_own = finding.reason == Reason::kReplicasDisagree
                               ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor, evidence)
                               : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id, evidence);

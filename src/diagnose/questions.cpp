@@ -162,12 +162,31 @@ class Questions {
         reasons_[i] = own_buffer(findings[i], {is_dealt, is_alone, explains}, evidence_);
       }
     }
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      if (findings[i].reason == Reason::kIntegerDiffers && reasons_[i] && is_buffer(findings[i]) && is_beside_wrong(i)) {
+        reasons_[i].reset();
+      }
+    }
+  }
+
+  // True for what its module keeps beside another buffer that is wrong, in this iteration or a later one: a pointer that
+  // counts a rank's own samples, beside the queue that it points into.
+  bool is_beside_wrong(std::size_t buffer) const {
+    const TensorId& id = report_.findings[buffer].id;
+    const auto owner = owner_of(TensorName(id.name.get()).path);
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const Finding& other = report_.findings[i];
+      if (i == buffer || reasons_[i] || !is_wrong(other) || !is_buffer_kind(other.id.kind)) continue;
+      if (other.id.iteration >= id.iteration && owner_of(TensorName(other.id.name.get()).path) == owner) return true;
+    }
+    return false;
   }
 
   void mark_guesses() {
-    const bool is_right = is_training_right(report_.findings, report_.passed);
+    const std::int32_t end = end_of_right_training(report_.findings, report_.passed);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
+      const bool is_right = finding.id.iteration < end;
       const bool is_root = follows_from_[i].value_or(i) == i;
       const bool is_buffer = is_buffer_kind(finding.id.kind);
       if (is_buffer || !is_root || !finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
@@ -287,7 +306,7 @@ class Questions {
     if (names.empty()) return;
     report_.notes.push_back(
         fmt::format("buffers that each rank keeps for itself, and that nothing is proved of (running statistics of its "
-                    "own samples, by the class of the module; constants): {}",
+                    "own samples, by the class of the module; constants; caches that each fills in part): {}",
                     comma_list(std::vector<std::string>(names.begin(), names.end()))));
   }
 

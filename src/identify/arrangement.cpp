@@ -66,6 +66,10 @@ std::optional<std::size_t> cut_dimension(const Shape& whole, const std::vector<H
   return cut && sum >= whole[*cut] ? cut : std::nullopt;
 }
 
+bool are_of_shape(const std::vector<Held>& parts, const Shape& shape) {
+  return std::ranges::all_of(parts, [&](const Held& part) { return part.entry->shape == shape; });
+}
+
 // True where the parts of half of the ranks are the reference's stretches, in the order of the ranks; what lies behind
 // its end is padding.
 bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_t dim) {
@@ -86,7 +90,8 @@ bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_
   return 2 * right >= parts.size();
 }
 
-// How ranks hold the reference's parameters: how many of these.
+// How ranks hold the reference's parameters: how many of these. One that all hold in the reference's shape and that none
+// of them has from it, or only some, is in no part and of no rank: it is wrong, which the comparison shows.
 struct Holdings {
   std::size_t copied = 0;   // on all ranks, bit for bit the same
   std::size_t of_some = 0;  // on one rank, or alike on several, or under the name of another one
@@ -142,7 +147,7 @@ std::optional<Holdings> holdings_of(const RankTrace& reference, const Ranks& ran
     } else if (are_others) {
       ++holding.of_some;
       ++holding.trusted;
-    } else {
+    } else if (parts.size() != ranks.size() || !are_of_shape(parts, trusted.entry->shape)) {
       const auto dim = cut_dimension(trusted.entry->shape, parts);
       if (!dim || parts.size() != ranks.size()) return std::nullopt;
       ++holding.cut;

@@ -14,8 +14,8 @@ struct ToldAxes {
 };
 
 // Returns the axes of a candidate of several ranks, as its first iteration tells them beside a reference of one rank.
-// Each parameter of the reference must be held by all ranks alike, by one, or in parts along a dimension. Then they are
-// told where
+// Each parameter of the reference must be held by all ranks in its shape, by one, or in parts along a dimension. Then they
+// are told where
 //   dp   the ranks divide what the reference's model is given along the first dimension; or all hold the model, of whose
 //        inputs nothing was recorded,
 //   cp   they divide it along the second, and all hold the model,

@@ -228,13 +228,14 @@ bool is_training_right(std::span<const Finding> findings, std::span<const Findin
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                      std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), may_be_terms)) return;
-  if (!is_training_right(findings)) return;
+  const std::int32_t end = end_of_right_training(findings);
+  if (end == 0) return;
   const MainGradients main_gradients(findings);
   const PairsById pairs_by_id = index_pairs(pairs);
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
-    if (!may_be_terms(finding)) continue;
+    if (!may_be_terms(finding) || finding.id.iteration >= end) continue;
     const std::optional<Verdict> behind = main_gradients.verdict_behind(finding.id);
     if (!behind || !are_terms(finding, pairs_by_id)) continue;
     if (count++ == 0) first = to_string(finding.id);

@@ -69,7 +69,8 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
 void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                                 std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), is_wrong_gradient_of_input)) return;
-  const bool is_right = is_training_right(findings);
+  // What a later iteration does wrong says nothing of those before it.
+  const std::int32_t end = end_of_right_training(findings);
   const std::map<TensorId, std::vector<TensorId>> shared = inputs_of_several_ranks(pairs);
   const std::set<TensorId> right = right_gradients_of_outputs(findings);
   const auto is_sum_right = [&](const TensorId& made) { return right.contains(made.with_kind(Kind::kGradOutput)); };
@@ -79,6 +80,7 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     if (!is_wrong_gradient_of_input(finding)) continue;
     const auto input = shared.find(finding.id.with_kind(Kind::kInput));
     if (input == shared.end()) continue;
+    const bool is_right = finding.id.iteration < end;
     if (!is_right && std::none_of(input->second.begin(), input->second.end(), is_sum_right)) continue;
     if (count++ == 0) first = to_string(finding.id);
     finding.verdict = Verdict::kUntrusted;

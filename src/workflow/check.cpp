@@ -613,12 +613,12 @@ PageFacts page_facts(LoadedRuns& loaded, const CheckOptions& options, const Repo
 
 // True where the presumed loss scale leaves less in question, or explains some of what is wrong.
 bool holds_with_scale(const Report& scaled, const Report& without, bool may_explain_all) {
+  const auto asked = [](const Report& report) {
+    const std::vector<Question>& questions = report.explanation.questions;
+    const auto add = [](std::int64_t sum, const Question& question) { return sum + question.tensors; };
+    return std::pair(questions.size(), std::accumulate(questions.begin(), questions.end(), std::int64_t{0}, add));
+  };
   if (without.verdict() != RunVerdict::kDifferent) {
-    const auto asked = [](const Report& report) {
-      const std::vector<Question>& questions = report.explanation.questions;
-      const auto add = [](std::int64_t sum, const Question& question) { return sum + question.tensors; };
-      return std::pair(questions.size(), std::accumulate(questions.begin(), questions.end(), std::int64_t{0}, add));
-    };
     return scaled.same() || (scaled.verdict() == RunVerdict::kCouldNotLook && asked(scaled) < asked(without));
   }
   if (scaled.verdict() != RunVerdict::kDifferent) return may_explain_all;
@@ -629,7 +629,10 @@ bool holds_with_scale(const Report& scaled, const Report& without, bool may_expl
       return is_wrong(finding) && (first == nullptr || finding.id.iteration <= first->id.iteration);
     });
   };
-  return wrong(scaled) < wrong(without);
+  if (wrong(scaled) != wrong(without)) return wrong(scaled) < wrong(without);
+  // What is wrong has nothing to do with it.
+  const Finding* still = scaled.first_wrong();
+  return first != nullptr && still != nullptr && still->id == first->id && asked(scaled) < asked(without);
 }
 
 // `possible`, where it is not null, becomes the loss scale that the check may lack.
