@@ -73,15 +73,30 @@ std::optional<double> decay_of_reference(const Suspect& suspect, const Values& a
   return dot_of(difference_of(suspect.reference_values, after), distance) / square;
 }
 
+// True where some rank has, in the next iteration, what is wrong here.
+bool stands_still(const Suspect& suspect) {
+  TensorId id = suspect.candidate.id;
+  ++id.iteration;
+  const LogicalTensor* next = find_tensor(suspect.evidence.candidate, id);
+  if (next == nullptr || !is_comparable(*next, suspect.reference)) return false;
+  const std::vector<Piece> pieces = next->pieces();
+  return std::ranges::any_of(
+      pieces, [&](const Piece& piece) { return values_of(*next, piece.replica) == suspect.candidate_values; });
+}
+
 std::optional<Diagnosis> explain_by_parameter(const Suspect& suspect, const Followed& followed) {
   const std::string name = printable(followed.name);
   const Values step = difference_of(followed.after, followed.before);
   const double share = -fit_error(suspect, step);
   if (share > 0 && share <= 1 + kLargestShareLeft) {
-    const std::string what = fmt::format(
-        "it takes {:.4g} of {} as that was before its step, in place of after it: it is updated before the "
-        "optimizer's step, or one step late",
-        share, name);
+    const std::string what =
+        stands_still(suspect)
+            ? fmt::format("it is not updated: the next iteration leaves it as it is, too, {} as that was before its step",
+                          name)
+            : fmt::format(
+                  "it takes {:.4g} of {} as that was before its step, in place of after it: it is updated before the "
+                  "optimizer's step, or one step late",
+                  share, name);
     if (auto found = explain_along(suspect, step, -share, what)) {
       found->group = fmt::format("before the step, {:.2g}", share);
       return found;
