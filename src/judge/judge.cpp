@@ -201,6 +201,19 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
               describe_excess(pair, difference, allowed, finding.ranks));
 }
 
+// Lets nothing pass by what a choice has moved that rounding decides. Steps, and what follows them, jump by themselves.
+void judge_choice(Finding& finding, const Tolerance& tolerance, double margin) {
+  const Kind kind = finding.id.kind;
+  const bool jumps = kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter;
+  if (finding.verdict != Verdict::kPass || jumps || finding.light || finding.difference->differing == 0) return;
+  const std::optional<double> allowed = allowed_without_choice(tolerance, margin);
+  if (!allowed || finding.difference->rel_err() <= *allowed) return;
+  set_verdict(finding, Verdict::kUntrusted, Reason::kNoise,
+              fmt::format("rel_err {:.3g}: rounding decides a choice, as of which of equal scores are the largest, which "
+                          "moves it so in runs of the reference; without that {:.3g} is allowed",
+                          finding.difference->rel_err(), *allowed));
+}
+
 }  // namespace
 
 Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
@@ -288,6 +301,7 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
                             std::sqrt(difference.candidate_square), *allowance.tolerance->of_zero));
   } else {
     judge_floating(finding, pair, difference);
+    if (allowance.tolerance != nullptr) judge_choice(finding, *allowance.tolerance, tolerance->margin);
   }
   finding.excused = allowance.by_override && !is_wrong(finding) && difference.differing > 0 &&
                     !(difference.rel_err() <= allowance.estimated.value_or(0));

@@ -76,6 +76,17 @@ Allowance allowance_for(const ToleranceFile& file, const TensorId& id) {
   return result;
 }
 
+std::optional<double> allowed_without_choice(const Tolerance& tolerance, double margin) {
+  constexpr double kLeastMove = 0.01, kSpan = 1000;
+  std::vector<double> samples = tolerance.samples;
+  std::ranges::sort(samples);
+  for (std::size_t i = 1; i < samples.size(); ++i) {
+    const double near = std::max({samples[i - 1], tolerance.rerun.value_or(0), tolerance.floor});
+    if (samples[i] >= kLeastMove && samples[i] > kSpan * near) return margin * near;
+  }
+  return std::nullopt;
+}
+
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id) {
   return allowance_for(file, id).allowed;
 }

@@ -106,6 +106,11 @@ struct Allowance {
 Allowance allowance_for(const ToleranceFile& file, const TensorId& id);
 std::optional<double> allowed_for(const ToleranceFile& file, const TensorId& id);
 
+// Returns what a tensor may differ by where the program chooses as the reference does, if rounding decides a choice of it,
+// as of which of equal scores are the largest: some perturbed runs have moved the tensor by 1 % or more, and a thousand
+// times as far as the others. A mistake is hidden by what the others allow.
+std::optional<double> allowed_without_choice(const Tolerance& tolerance, double margin);
+
 // Throws InputError when the file was estimated from another reference than this trace, whose digest is `digest`, from
 // the same run with other data, or in another compute dtype, or from rewritten runs while the candidate was not
 // rewritten. Such tolerances say nothing about the comparison.

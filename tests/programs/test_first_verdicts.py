@@ -11,6 +11,7 @@ from sweeps import warm
 # What only their authors know: how the ranks are arranged.
 AXES = {
     "adjoint": ["--axes", "dp=2"],
+    "cached": ["--axes", "cp=2"],
     "clipped": ["--axes", "tp=2"],
     "halo": ["--axes", "cp=2"],
     "local_experts": ["--axes", "tp=2"],
@@ -22,6 +23,7 @@ ITERATIONS = {
     "accumulated": ["--iterations", "1"],
     "computed_rate": ["--iterations", "0-1"],
     "kept_gradients": ["--iterations", "0", "--then", "2"],
+    "kept_samples": ["--iterations", "0", "--then", "2"],
     "rewrapped": ["--iterations", "1"],
     "targets": ["--iterations", "0", "--then", "2"],
 }
@@ -173,6 +175,8 @@ def answers(verdict):
         ("made_late",),
         ("own_call",),
         ("recalibrated",),
+        ("fetched",),
+        ("cached",),
         ("drifting",),
         ("by_forward",),
         ("counted",),
@@ -209,6 +213,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("renamed",), "a file for --correspondence"),
         (("cut_otherwise",), "in 1 micro-batch of 8 samples, the candidate in 4 micro-batches of 2 samples"),
         (("repeated_calls",), "the reference calls its model 4 times, and the candidate "),
+        (("divided_later",), "the program steps with other tensors, and what it gives them of the gradient is not seen"),
         (("step_order", "alike"), "it has the values of the reference's (optimizer).1"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
@@ -360,6 +365,12 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("flat_masters",), "schedule", "0.weight param_delta", "for the next step lr 0.1, reference 0.05"),
         (("flat_masters", "summed"), "schedule", "0.weight param_delta", "for the next step lr 0.05, reference 0.025"),
         (("flat_masters",), "scale", "loss scalar", ""),
+        (("fetched",), "late", "4.weight param_after", ""),
+        (("fetched",), "scale", "loss scalar", ""),
+        (("divided_later",), "kept", "2.bias param_delta", ""),
+        (("divided_later",), "scale", "loss scalar", ""),
+        (("cached",), "early", "(model):1 input", ""),
+        (("zero_by_hand",), "own-start", "2.weight param", "in the copy of rank 1 only"),
         (("zero_by_hand",), "rate", "0.bias param_delta", "learning rate 0.002, reference 0.001"),
         (("zero_by_hand",), "unreduced", "2.weight main_grad", "lacks the gradient of rank 1"),
         (("zero_by_hand",), "kept", "2.bias param_after", ""),
@@ -557,6 +568,30 @@ def test_steps_with_other_tensors_than_the_models_are_held_by_what_they_make(fir
         verdict = first_verdict("flat_gradients", mistake=mistake, measured=measured)
         assert answers(verdict) == (DIFFERENT, "different"), verdict
         assert verdict.first.startswith(first), verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "cause"),
+    [
+        ("queue", "place buffer_after", "0.5 times the reference's, one over the size of dp"),
+        ("codes", "codes buffer_after", "the copy of rank 1"),
+    ],
+)
+def test_samples_that_a_module_keeps_are_everybodys_where_they_were_before(first_verdict, kind, first, cause):
+    verdict = first_verdict("kept_samples", kind, measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    verdict = first_verdict("kept_samples", kind, mistake="own", measured=True)
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == first and cause in verdict.report["root_cause"]["sentence"], verdict
+
+
+def test_a_choice_that_rounding_decides_hides_no_mistake(first_verdict):
+    """One of three perturbed runs chooses other tokens, and some of seven."""
+    verdict = first_verdict("tied_scores", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    verdict = first_verdict("tied_scores", mistake="own", measured=True)
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    assert "too little is proved" in verdict.text, verdict
 
 
 def test_a_learning_rate_that_a_program_computes_may_differ_as_it_does_from_run_to_run(first_verdict):
