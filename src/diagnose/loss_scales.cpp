@@ -218,7 +218,8 @@ std::vector<std::size_t> find_divided_in_step(const Report& report, const Eviden
   std::vector<std::size_t> multiples;
   for (std::size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
-    if (finding.verdict != Verdict::kFail || finding.id.kind != Kind::kMainGrad || whole_factor_of(finding) == 1) continue;
+    if (finding.verdict != Verdict::kFail || finding.id.kind != Kind::kMainGrad || whole_factor_of(finding) == 1)
+      continue;
     if (is_stepped_by_optimizer(finding.id, evidence)) continue;
     multiples.push_back(i);
     const TensorId after = finding.id.with_kind(Kind::kParamAfter);

@@ -91,8 +91,8 @@ std::optional<Diagnosis> explain_by_parameter(const Suspect& suspect, const Foll
   if (share > 0 && share <= 1 + kLargestShareLeft) {
     const std::string what =
         stands_still(suspect)
-            ? fmt::format("it is not updated: the next iteration leaves it as it is, too, {} as that was before its step",
-                          name)
+            ? fmt::format(
+                  "it is not updated: the next iteration leaves it as it is, too, {} as that was before its step", name)
             : fmt::format(
                   "it takes {:.4g} of {} as that was before its step, in place of after it: it is updated before the "
                   "optimizer's step, or one step late",

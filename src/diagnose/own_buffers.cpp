@@ -67,8 +67,8 @@ const LogicalTensor* value_before(TensorId id, const Alignment& side) {
 bool are_copies(const LogicalTensor& tensor) {
   const std::vector<Piece> pieces = tensor.pieces();
   return pieces.size() > 1 && std::ranges::all_of(pieces, [&](const Piece& piece) {
-    return piece.entry != nullptr && piece.entry->checksum == pieces.front().entry->checksum;
-  });
+           return piece.entry != nullptr && piece.entry->checksum == pieces.front().entry->checksum;
+         });
 }
 
 // True where an earlier iteration has changed the buffer and left all ranks the same, bit for bit: what each takes of its

@@ -163,7 +163,8 @@ class Questions {
       }
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
-      if (findings[i].reason == Reason::kIntegerDiffers && reasons_[i] && is_buffer(findings[i]) && is_beside_wrong(i)) {
+      if (findings[i].reason == Reason::kIntegerDiffers && reasons_[i] && is_buffer(findings[i]) &&
+          is_beside_wrong(i)) {
         reasons_[i].reset();
       }
     }
@@ -467,7 +468,8 @@ class Questions {
     }
     if (reason == Reason::kUnknownLossScale && finding.id.kind == Kind::kMainGrad) {
       return fmt::format(
-          "{}: {:.4g} times the reference's. No optimizer has the parameter, which is right behind the step: the program "
+          "{}: {:.4g} times the reference's. No optimizer has the parameter, which is right behind the step: the "
+          "program "
           "steps with other tensors, and what it gives them of the gradient is not seen. Where it divides that, leave "
           "such gradients out by a line of the annotations: \"**\": {{{}: local}}",
           to_string(finding.id), whole_factor_of(finding), name_of(finding.id.kind));

@@ -24,6 +24,7 @@ struct Copy {
 
 // Elements of all copies that are read, as many as take a second; of more nothing is said.
 constexpr std::int64_t kMostRead = std::int64_t{1} << 24;
+constexpr double kRoundings = 64;
 
 std::int32_t count_copies(const LogicalTensor& tensor) {
   std::int32_t last = 0;
@@ -163,7 +164,8 @@ std::optional<Gradient> gradient_of(std::size_t root, const Finding& finding, co
   const LogicalTensor* candidate = find_tensor(evidence.candidate, finding.id);
   if (reference == nullptr || candidate == nullptr || !is_comparable(*reference, *candidate)) return std::nullopt;
   if (has_terms(*candidate)) return std::nullopt;
-  const double bound = std::max(finding.allowed.value_or(0), epsilon_of(candidate->dtype));
+  // Copies must be equal, and nothing is allowed then; what clips them has summed in its own order.
+  const double bound = std::max(finding.allowed.value_or(0), kRoundings * epsilon_of(candidate->dtype));
   return Gradient{root, bound, values_of(*reference), candidate};
 }
 

@@ -208,10 +208,11 @@ void judge_choice(Finding& finding, const Tolerance& tolerance, double margin) {
   if (finding.verdict != Verdict::kPass || jumps || finding.light || finding.difference->differing == 0) return;
   const std::optional<double> allowed = allowed_without_choice(tolerance, margin);
   if (!allowed || finding.difference->rel_err() <= *allowed) return;
-  set_verdict(finding, Verdict::kUntrusted, Reason::kNoise,
-              fmt::format("rel_err {:.3g}: rounding decides a choice, as of which of equal scores are the largest, which "
-                          "moves it so in runs of the reference; without that {:.3g} is allowed",
-                          finding.difference->rel_err(), *allowed));
+  set_verdict(
+      finding, Verdict::kUntrusted, Reason::kNoise,
+      fmt::format("rel_err {:.3g}: rounding decides a choice, as of which of equal scores are the largest, which "
+                  "moves it so in runs of the reference; without that {:.3g} is allowed",
+                  finding.difference->rel_err(), *allowed));
 }
 
 }  // namespace

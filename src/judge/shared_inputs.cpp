@@ -24,8 +24,13 @@ std::set<std::int32_t> holders_of(const LogicalTensor& tensor) {
   return ranks;
 }
 
-// Returns, by the inputs of which others with the same bytes lie on other ranks, the outputs that have these bytes.
-std::map<TensorId, std::vector<TensorId>> inputs_of_several_ranks(std::span<const TensorPair> pairs) {
+// The outputs that have an input's bytes in the reference.
+struct Made {
+  std::vector<TensorId> outputs;
+  bool is_elsewhere = false;  // the bytes are the inputs of other ranks, too
+};
+
+std::map<TensorId, Made> outputs_behind_inputs(std::span<const TensorPair> pairs) {
   std::map<Handed, std::vector<const TensorPair*>> handed;
   std::map<Handed, std::vector<TensorId>> made;
   for (const TensorPair& pair : pairs) {
@@ -40,14 +45,36 @@ std::map<TensorId, std::vector<TensorId>> inputs_of_several_ranks(std::span<cons
       made[what].push_back(pair.candidate->id);
     }
   }
-  std::map<TensorId, std::vector<TensorId>> inputs;
+  std::map<TensorId, Made> inputs;
   for (const auto& [what, to] : handed) {
     std::set<std::set<std::int32_t>> holders;
     for (const TensorPair* pair : to) holders.insert(holders_of(*pair->candidate));
-    if (holders.size() < 2) continue;
-    for (const TensorPair* pair : to) inputs[pair->candidate->id] = made[what];
+    for (const TensorPair* pair : to) inputs[pair->candidate->id] = {made[what], holders.size() > 1};
   }
   return inputs;
+}
+
+// True where both sides' tensors have the same bits on each rank.
+bool are_equal(const LogicalTensor& one, const LogicalTensor& other) {
+  const auto bits = [](const LogicalTensor& tensor) {
+    std::map<std::int32_t, std::pair<Shape, std::uint64_t>> of_ranks;
+    for (const Piece& piece : tensor.pieces()) of_ranks[piece.rank] = {piece.entry->shape, piece.entry->checksum};
+    return of_ranks;
+  };
+  return bits(one) == bits(other);
+}
+
+// True where the reference hands on an output itself, so that the input's gradient is that of the output, with all that
+// others add to it, and ranks hand on a tensor that they have made of it, such as one that holds all ranks' parts.
+bool is_made_anew(const TensorId& gradient, const TensorId& output, const PairsById& pairs) {
+  const auto pair_of = [&](const TensorId& id) {
+    const auto found = pairs.find(id);
+    return found == pairs.end() ? nullptr : found->second;
+  };
+  const TensorPair *of_input = pair_of(gradient), *of_output = pair_of(output.with_kind(Kind::kGradOutput));
+  const TensorPair *input = pair_of(gradient.with_kind(Kind::kInput)), *made = pair_of(output);
+  return of_input && of_output && input && made && are_equal(*of_input->reference, *of_output->reference) &&
+         !are_equal(*input->candidate, *made->candidate);
 }
 
 // The gradients of outputs that pass: what is handed on has the sum of all gradients there.
@@ -71,17 +98,22 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   if (std::none_of(findings.begin(), findings.end(), is_wrong_gradient_of_input)) return;
   // What a later iteration does wrong says nothing of those before it.
   const std::int32_t end = end_of_right_training(findings);
-  const std::map<TensorId, std::vector<TensorId>> shared = inputs_of_several_ranks(pairs);
+  const std::map<TensorId, Made> inputs = outputs_behind_inputs(pairs);
+  const PairsById pairs_by_id = index_pairs(pairs);
   const std::set<TensorId> right = right_gradients_of_outputs(findings);
   const auto is_sum_right = [&](const TensorId& made) { return right.contains(made.with_kind(Kind::kGradOutput)); };
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
     if (!is_wrong_gradient_of_input(finding)) continue;
-    const auto input = shared.find(finding.id.with_kind(Kind::kInput));
-    if (input == shared.end()) continue;
-    const bool is_right = finding.id.iteration < end;
-    if (!is_right && std::none_of(input->second.begin(), input->second.end(), is_sum_right)) continue;
+    const auto input = inputs.find(finding.id.with_kind(Kind::kInput));
+    if (input == inputs.end()) continue;
+    const Made& made = input->second;
+    const bool is_right = made.is_elsewhere && finding.id.iteration < end;
+    const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
+      return is_sum_right(output) && (made.is_elsewhere || is_made_anew(finding.id, output, pairs_by_id));
+    });
+    if (!is_set_aside) continue;
     if (count++ == 0) first = to_string(finding.id);
     finding.verdict = Verdict::kUntrusted;
     finding.reason = Reason::kNotCheckable;
@@ -89,7 +121,7 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   if (count == 0) return;
   notes.push_back(fmt::format(
       "{} of gradients of inputs, the first {}: the reference hands one tensor to several modules, whose gradients add "
-      "up in it, and here ranks have a copy each; their sum, or what steps take and make, is right, and these were not "
+      "up in it, and here ranks have a copy each, or one that is made of it; their sum, or what steps take and make, is right, and these were not "
       "compared",
       count_of(count, "tensor"), first));
 }

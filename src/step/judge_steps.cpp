@@ -160,8 +160,7 @@ std::map<TensorId, double> find_steps_elsewhere(const AlignedTrace& reference, c
     const double change = is_known ? square_of_change(candidate.alignment, before->second, update)
                                    : square_of_update(reference.alignment, update);
     is_any_changed |= is_known && change > 0;
-    const bool stands_in_reference =
-        !is_known || square_of_change(reference.alignment, before->second, update) == 0;
+    const bool stands_in_reference = !is_known || square_of_change(reference.alignment, before->second, update) == 0;
     if (change > 0 || (is_reference_stepped && stands_in_reference)) {
       changes.emplace(update, change);
     }

@@ -31,8 +31,8 @@ using Json = nlohmann::json;
 constexpr std::chrono::milliseconds kBetweenTurns{200};
 // Beside ranks that keep all processors busy, the least priority, 19, would get a hundredth of one: no check would end.
 constexpr const char* kNiceness = "10";
-constexpr std::chrono::seconds kLongestCheck{600};       // one that takes longer is no help to a job that goes on
-constexpr std::chrono::seconds kLongestHook{60};         // the next check waits for it
+constexpr std::chrono::seconds kLongestCheck{600};  // one that takes longer is no help to a job that goes on
+constexpr std::chrono::seconds kLongestHook{60};    // the next check waits for it
 // Pieces that not all ranks record wait for so many steps of the job, and within these bounds: two of them keep all
 // ranks from recording.
 constexpr int kStepsUnfinished = 20;
@@ -313,7 +313,8 @@ void Watcher::conclude(Check& check, const fs::path& trace) {
     const bool is_first = check.asks ? counts_.asked++ == 0 : counts_.unchecked++ == 0;
     if (is_first) keep(check, trace, fmt::format("{}-{:06}", check.asks ? "asked" : "unchecked", check.iteration));
     if (check.kept.empty()) remove_trace(trace);
-    spdlog::warn("iteration {}: {}{}", check.iteration, check.asks ? "" : "could not be checked: ", printable(check.problem));
+    spdlog::warn("iteration {}: {}{}", check.iteration,
+                 check.asks ? "" : "could not be checked: ", printable(check.problem));
   }
   append_line(check);
   if (check.verdict == RunVerdict::kDifferent) call_hook(check);

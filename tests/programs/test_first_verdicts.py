@@ -177,6 +177,7 @@ def answers(verdict):
         ("recalibrated",),
         ("fetched",),
         ("cached",),
+        ("two_losses",),
         ("drifting",),
         ("by_forward",),
         ("counted",),
@@ -370,6 +371,8 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("divided_later",), "kept", "2.bias param_delta", ""),
         (("divided_later",), "scale", "loss scalar", ""),
         (("cached",), "early", "(model):1 input", ""),
+        (("two_losses",), "own", "Overlap output", ""),
+        (("two_losses",), "scale", "loss scalar", ""),
         (("zero_by_hand",), "own-start", "2.weight param", "in the copy of rank 1 only"),
         (("zero_by_hand",), "rate", "0.bias param_delta", "learning rate 0.002, reference 0.001"),
         (("zero_by_hand",), "unreduced", "2.weight main_grad", "lacks the gradient of rank 1"),
@@ -391,7 +394,7 @@ def test_a_mistake_beside_what_ranks_have_of_their_own_is_different_at_its_tenso
 def test_a_constant_that_nothing_shows_is_named(first_verdict):
     verdict = first_verdict("constants", mistake="unused")
     assert answers(verdict) == (SAME, "same"), verdict
-    assert "constants): first_row, unused" in verdict.text, verdict
+    assert "fills in part): first_row, unused" in verdict.text, verdict
 
 
 def test_a_buffer_that_was_never_reduced_is_named(first_verdict):

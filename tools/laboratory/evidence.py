@@ -142,6 +142,24 @@ EVIDENCE = [
         "tools/laboratory/right-products",
         ("src/abft", "src/selfcheck", "tools/laboratory/evaluations/right_products.py"),
     ),
+    Evidence(
+        "watching",
+        "tools/laboratory/evaluations/WATCHING.md",
+        "tools/laboratory/watching",
+        (
+            *("src/workflow", "src/selfcheck", "src/abft", "src/step", "src/python"),
+            "tools/laboratory/evaluations/watching.py",
+        ),
+    ),
+    Evidence(
+        "costs",
+        "tools/laboratory/evaluations/COSTS.md",
+        "tools/laboratory/costs",
+        (
+            *("src/python", "src/record", "src/sketch", "src/capi", "tools/tinygpt", _TORCHGPT),
+            *("tools/laboratory/benchmarks/collect.py", "tools/laboratory/evaluations/costs.py"),
+        ),
+    ),
     Evidence("sweeps", "tools/laboratory/sweeps/RESULTS.md", "tools/sweep", (*_VERDICT, *_RUNS, _TORCHGPT)),
     *_reproductions(),
     *_papers(),
