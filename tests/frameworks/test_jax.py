@@ -48,11 +48,13 @@ MODELS = {
     "nnx": "--model nnx --optimizer clipped --iterations 2",
     "linen": "--model linen --optimizer lion --iterations 2",
     "functions": "--model functions --optimizer momentum --iterations 2",
+    "adafactor": "--model linen --optimizer adafactor --iterations 3",
 }
 CORRECT = {
     "nnx": ["--how jit", "--how shard_map", "--how shard_map-vma"],
     "linen": ["--how shard_map"],
     "functions": ["--how shard_map"],
+    "adafactor": ["--how jit", "--how shard_map"],
 }
 # The root cause: tensor and kind.
 WRONG = {
@@ -65,8 +67,15 @@ WRONG = {
     },
     "linen": {"--how shard_map --bug eps": "block1.norm output"},
     "functions": {"--how shard_map --bug no-average": "loss scalar"},
+    "adafactor": {
+        "--how shard_map --bug row": "block1.up.kernel param_delta",
+        "--how shard_map --bug step": "embed param_delta",
+        "--how shard_map --bug lr": "embed param_delta",
+        "--how shard_map --bug decay-rate": "embed param_delta",
+        "--how jit --bug threshold": "embed param_delta",
+    },
 }
-STEPS = {"nnx": "optax.adam", "linen": "optax.lion", "functions": "optax.sgd"}
+STEPS = {"nnx": "optax.adam", "linen": "optax.lion", "functions": "optax.sgd", "adafactor": "optax.adafactor"}
 
 
 def name_of(words):
