@@ -56,7 +56,8 @@ class OptionReader {
   // Returns -1 where it is not there, and what no tensor has where it is none.
   std::int64_t dimension(const std::string& name) const {
     const double dim = optional(name, -1);
-    return dim >= -1 && dim < static_cast<double>(kMaxDims) ? static_cast<std::int64_t>(dim) : static_cast<std::int64_t>(kMaxDims);
+    return dim >= -1 && dim < static_cast<double>(kMaxDims) ? static_cast<std::int64_t>(dim)
+                                                            : static_cast<std::int64_t>(kMaxDims);
   }
   bool has(const std::string& name) const { return options_.contains(name); }
   const std::string& missing() const { return missing_; }

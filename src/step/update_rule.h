@@ -22,10 +22,10 @@ struct UpdateRule {
   double momentum = 0, dampening = 0;  // SGD's
   bool nesterov = false;
   // Adafactor's (step/whole_tensor.h), whose `eps` is added to the square of the gradient.
-  double floor = 0;         // of the root of the second moment, and of its mean; below 0: the machine epsilon
-  double threshold = 0;     // that the update is clipped to; 0: it is not
-  double least_scale = 0;   // of the parameter, whose size multiplies lr; 0: it does not
-  bool caps_lr = false;     // by 1 / sqrt(steps)
+  double floor = 0;                 // of the root of the second moment, and of its mean; below 0: the machine epsilon
+  double threshold = 0;             // that the update is clipped to; 0: it is not
+  double least_scale = 0;           // of the parameter, whose size multiplies lr; 0: it does not
+  bool caps_lr = false;             // by 1 / sqrt(steps)
   bool averages_last_dims = false;  // of two dimensions or more, whatever the next two say
   std::int64_t row_mean_dim = -1, column_mean_dim = -1;  // over which means are taken; below 0: there are none
   bool rounds_as_torch = true;  // each operation, in bf16 and fp16: what src/step/low_precision.h makes again

@@ -15,8 +15,7 @@ constexpr std::int64_t kWidened = 2048;  // elements, in one go
 using Numbers = std::vector<double>;
 
 bool is_computed(const RankUpdate& update) {
-  return update.has_value && update.reason.empty() && !update.skipped &&
-         update.rule.family == UpdateFamily::kAdafactor;
+  return update.has_value && update.reason.empty() && !update.skipped && update.rule.family == UpdateFamily::kAdafactor;
 }
 
 // Returns what a sum of squares rounds, in units of half the machine epsilon. Roundings that are independent of each
@@ -200,7 +199,8 @@ class WholeTensors {
   std::vector<Sums> sums_;          // by update
   std::vector<WholeTensor> found_;  // by update
   Numbers rows_, columns_;          // R and C, from update to update
-  Numbers gradient_ = Numbers(kWidened), state_ = Numbers(kWidened), value_ = Numbers(kWidened), delta_ = Numbers(kWidened);
+  Numbers gradient_ = Numbers(kWidened), state_ = Numbers(kWidened), value_ = Numbers(kWidened),
+          delta_ = Numbers(kWidened);
   Numbers second_ = Numbers(kWidened);  // v of a block, from update to update
 };
 

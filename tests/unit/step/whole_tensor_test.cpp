@@ -139,10 +139,8 @@ struct FactoredRun {
   void record(Trace& trace, int step, int iteration, const std::vector<float>& value,
               const std::vector<float>& gradient, const std::vector<float>& delta, const std::vector<float>& after,
               const std::vector<float>& moment, const std::vector<float>& estimate) const {
-    std::map<Kind, std::vector<float>> recorded = {{Kind::kParam, value},
-                                                   {Kind::kMainGrad, gradient},
-                                                   {Kind::kParamDelta, delta},
-                                                   {Kind::kParamAfter, after}};
+    std::map<Kind, std::vector<float>> recorded = {
+        {Kind::kParam, value}, {Kind::kMainGrad, gradient}, {Kind::kParamDelta, delta}, {Kind::kParamAfter, after}};
     if (iteration == 0 && step > 1 && !is_torch) {
       recorded[Kind::kExpAvgSq] = estimate;
       if (says.momentum != 0) recorded[Kind::kExpAvg] = moment;
@@ -348,7 +346,8 @@ TEST_CASE("Adafactor's options are compared with the reference's by name") {
   CHECK(words([](FactoredRun& run) { run.says.lr *= 1.001; }) == "learning rate 0.01001, reference 0.01");
   CHECK(words([](FactoredRun& run) { run.says.decay_rate = 0.79; }) == "beta2 0.4217, reference 0.4257");
   CHECK(words([](FactoredRun& run) { run.says.threshold = 0; }) == "clipping threshold 0, reference 1");
-  CHECK(words([](FactoredRun& run) { run.says.least_scale = 0; }) == "smallest scale of a parameter 0, reference 0.001");
+  CHECK(words([](FactoredRun& run) { run.says.least_scale = 0; }) ==
+        "smallest scale of a parameter 0, reference 0.001");
   CHECK(words([](FactoredRun& run) { run.dims.reset(); }) == "factored second moment off, reference on");
 }
 
