@@ -31,7 +31,7 @@ constexpr std::array kKnownClasses = {
     KnownClass{"torch.optim.sgd.SGD", UpdateFamily::kSgd, Decay::kByOption, false},
     KnownClass{"deepspeed.ops.adam.cpu_adam.DeepSpeedCPUAdam", UpdateFamily::kAdam, Decay::kOpen, true},
     KnownClass{"deepspeed.ops.adam.fused_adam.FusedAdam", UpdateFamily::kAdam, Decay::kOpen, true},
-    KnownClass{"torch.optim._adafactor.Adafactor", UpdateFamily::kAdafactor, Decay::kDecoupled, false},
+    KnownClass{"torch.optim.Adafactor", UpdateFamily::kAdafactor, Decay::kDecoupled, false},
     KnownClass{"optax.adafactor", UpdateFamily::kAdafactor, Decay::kDecoupled, false},
     KnownClass{"optax.adam", UpdateFamily::kAdam, Decay::kByOption, true},
     KnownClass{"optax.lion", UpdateFamily::kLion, Decay::kByOption, true},

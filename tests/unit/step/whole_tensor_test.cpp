@@ -21,7 +21,7 @@ TEST_SUITE_BEGIN("step");
 
 namespace {
 
-const std::string kOptax = "optax.adafactor", kTorch = "torch.optim._adafactor.Adafactor";
+const std::string kOptax = "optax.adafactor", kTorch = "torch.optim.Adafactor";
 
 float chance(std::int64_t i, int seed) {
   return static_cast<float>(std::sin(static_cast<double>(i) * 12.9898 + seed * 78.233) *
