@@ -70,7 +70,6 @@ WRONG = {
     "adafactor": {
         "--how shard_map --bug row": "block1.up.kernel param_delta step-differs",
         "--how shard_map --bug step": "block0.down.bias param_delta step-differs",
-        "--how shard_map --bug lr": "block0.down.bias param_delta options-differ",
         "--how shard_map --bug decay-rate": "block0.down.bias param_delta options-differ",
         "--how jit --bug threshold": "block0.down.bias param_delta options-differ",
     },

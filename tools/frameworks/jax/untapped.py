@@ -15,7 +15,6 @@ BUGS = {
     "loss-psum": "the loss is added up over the devices before it is differentiated",
     "row": "the optimizer leaves out one row of one matrix (of linen)",
     "step": "the optimizer's step is 1.001 times as large as its options say",
-    "lr": "Adafactor has a learning rate that is 1.001 times as large",
     "decay-rate": "Adafactor's second moment decays by another exponent",
     "threshold": "Adafactor does not clip its update",
 }
@@ -115,7 +114,7 @@ def chain(name, bug):
         "adamw": lambda: optax.adamw(1e-3),
         "lion": lambda: optax.lion(1e-3, weight_decay=0.1),
         "adafactor": lambda: optax.adafactor(
-            0.01 * (1.001 if bug == "lr" else 1),
+            0.01,
             min_dim_size_to_factor=16,
             decay_rate=0.79 if bug == "decay-rate" else 0.8,
             clipping_threshold=None if bug == "threshold" else 0.5,
