@@ -2,6 +2,7 @@
 are made of (`optax.adamw(1e-3)` is scale_by_adam, add_decayed_weights and scale, in a chain). A chain that none of the
 rules fits has its parts for a name."""
 
+import functools
 import importlib
 import inspect
 from typing import Any, NamedTuple
@@ -151,7 +152,8 @@ def _adafactor(parts: list[_Part], gradients: Any) -> _Rule | None:
     jax = importlib.import_module("jax")
     left = list(parts)
     second, clip = left.pop(0), _take(left, "clip_by_block_rms")
-    if not left or left[-1].name != "scale" or left.pop().made_of["step_size"] != -1:
+    last = left.pop().made_of.get("step_size") if left else None
+    if not isinstance(last, (int, float)) or last != -1:  # what is traced has no value to compare
         return None
     of = second.made_of
     options: dict[str, float] = {"eps": of["epsilon"]}
@@ -185,21 +187,23 @@ def _adafactor(parts: list[_Part], gradients: Any) -> _Rule | None:
         dims = _averaged_dims(gradient.shape, of)
         if dims:
             own[name_of(path)] = {"row_mean_dim": float(dims[0]), "column_mean_dim": float(dims[1])}
-
-    def second_moment(gradient: Any, row: Any, column: Any, whole: Any) -> Any:
-        dims = _averaged_dims(gradient.shape, of)
-        if dims is None:
-            return whole
-        by_row, by_column = dims
-        numpy = jax.numpy
-        mean = numpy.mean(row, axis=by_column - (by_column > by_row), keepdims=True)
-        share = row / numpy.maximum(mean, numpy.finfo(row.dtype).tiny)
-        return numpy.expand_dims(share, by_row) * numpy.expand_dims(column, by_column)
-
-    moments["exp_avg_sq"] = jax.tree.map(second_moment, gradients, state.v_row, state.v_col, state.v)
+    estimate = functools.partial(_second_moment, of)
+    moments["exp_avg_sq"] = jax.tree.map(estimate, gradients, state.v_row, state.v_col, state.v)
     beta2 = of["decay_rate_fn"](state.count - of["step_offset"], of["decay_rate"])
     numbers = {"lr": lr, "beta2": beta2, "step": state.count + 1}
     return _Rule("optax.adafactor", options, decay.mask if decay else None, moments, numbers, own)
+
+
+def _second_moment(of: dict[str, Any], gradient: Any, row: Any, column: Any, whole: Any) -> Any:
+    """As it is estimated of its factors (src/step/whole_tensor.h)."""
+    numpy = importlib.import_module("jax").numpy
+    dims = _averaged_dims(gradient.shape, of)
+    if dims is None:
+        return whole
+    by_row, by_column = dims
+    mean = numpy.mean(row, axis=by_column - (by_column > by_row), keepdims=True)
+    share = row / numpy.maximum(mean, numpy.finfo(row.dtype).tiny)
+    return numpy.expand_dims(share, by_row) * numpy.expand_dims(column, by_column)
 
 
 def _averaged_dims(shape: tuple[int, ...], of: dict[str, Any]) -> tuple[int, int] | None:
