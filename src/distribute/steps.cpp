@@ -22,10 +22,12 @@ using Tallies = std::vector<UpdateTally>;
 
 template <class Message, class Rule>
 void transfer_rule(Message& message, Rule& rule) {
-  auto& [family, lr, weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad, bias_correction,
-         correction_rounding, momentum, dampening, nesterov, rounds_as_torch] = rule;
-  message(family, lr, weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad, bias_correction,
-          correction_rounding, momentum, dampening, nesterov, rounds_as_torch);
+  auto& [family, lr, weight_decay, decoupled, decay_follows_lr, maximize, beta1, beta2, eps, amsgrad, bias_correction,
+         correction_rounding, momentum, dampening, nesterov, floor, threshold, least_scale, caps_lr, averages_last_dims,
+         row_mean_dim, column_mean_dim, rounds_as_torch] = rule;
+  message(family, lr, weight_decay, decoupled, decay_follows_lr, maximize, beta1, beta2, eps, amsgrad, bias_correction,
+          correction_rounding, momentum, dampening, nesterov, floor, threshold, least_scale, caps_lr,
+          averages_last_dims, row_mean_dim, column_mean_dim, rounds_as_torch);
 }
 
 template <class Message, class Step>

@@ -63,7 +63,15 @@ class OptionWords {
 
 void compare_rules(const UpdateRule& candidate, const UpdateRule& reference, OptionWords& words) {
   words.number("lr", "learning rate", candidate.lr, reference.lr);
-  if (candidate.family != UpdateFamily::kSgd) {
+  if (candidate.family == UpdateFamily::kAdafactor) {
+    words.number("beta1", "beta1", candidate.beta1, reference.beta1);
+    words.number("beta2", "beta2", candidate.beta2, reference.beta2);
+    words.number("eps", "eps", candidate.eps, reference.eps);
+    words.number("eps1", "eps1", candidate.floor, reference.floor);
+    words.number("clipping_threshold", "clipping threshold", candidate.threshold, reference.threshold);
+    words.number("min_scale", "smallest scale of a parameter", candidate.least_scale, reference.least_scale);
+    words.flag("factored second moment", candidate.is_factored(), reference.is_factored());
+  } else if (candidate.family != UpdateFamily::kSgd) {
     words.number("beta1", "beta1", candidate.beta1, reference.beta1);
     words.number("beta2", "beta2", candidate.beta2, reference.beta2);
     words.number("eps", "eps", candidate.eps, reference.eps);

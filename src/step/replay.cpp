@@ -58,6 +58,9 @@ class BlockReplay {
   BlockReplay(std::int64_t begin, std::int64_t count, double factor, Block& block, Carried& carried)
       : begin_(begin), count_(count), factor_(factor), block_(block), carried_(carried) {}
 
+  // `whole`: of the update that is computed next; null where its rule needs none.
+  void set_whole(const WholeTensor* whole) { whole_ = whole; }
+
   // Computes what the update would be if the gradient were larger by `shift` in every element.
   void expect(const RankUpdate& update, bool is_carried_on, double shift) {
     read(update.delta, block_.delta);
@@ -103,6 +106,8 @@ class BlockReplay {
         return step_sgd(update);
       case UpdateFamily::kLion:
         return step_lion(update);
+      case UpdateFamily::kAdafactor:
+        return step_adafactor(update);
     }
   }
 
@@ -122,10 +127,10 @@ class BlockReplay {
         std::fill_n(moment->begin(), count_, 0.0);
       }
     }
-    if (!update.state[0]) return;
-    read(update.state[0], carried_.first);
+    if (update.state[0]) read(update.state[0], carried_.first);
     if (update.state[1]) read(update.state[1], carried_.second);
     if (update.state[2]) read(update.state[2], carried_.largest);
+    if (!update.state[0]) return;
     for (std::int64_t i = 0; i < count_; ++i) carried_.size[at(i)] = std::abs(carried_.first[at(i)]);
   }
 
@@ -156,7 +161,7 @@ class BlockReplay {
   void step_adam(const RankUpdate& update) {
     const UpdateRule& rule = update.rule;
     const double sign = rule.maximize ? -1 : 1, factor = sign * update.clip_factor;
-    const double l2 = rule.decoupled ? 0 : rule.weight_decay, decay = rule.decoupled ? rule.lr * rule.weight_decay : 0;
+    const double l2 = rule.decoupled ? 0 : rule.weight_decay, decay = rule.decay();
     const double first_share = rule.bias_correction ? 1 - std::pow(rule.beta1, update.count) : 1;
     const double second_share = rule.bias_correction ? 1 - std::pow(rule.beta2, update.count) : 1;
     const double rounding = rounding_of(update), doubt = doubt_of_value(update);
@@ -195,7 +200,7 @@ class BlockReplay {
   }
 
   // Half units in the last place of the value, that a step may round.
-  static double units_of(const UpdateRule& rule) { return rule.decoupled && rule.lr * rule.weight_decay != 0 ? 3 : 1; }
+  static double units_of(const UpdateRule& rule) { return rule.decay() != 0 ? 3 : 1; }
 
   void step_sgd(const RankUpdate& update) {
     const UpdateRule& rule = update.rule;
@@ -230,7 +235,7 @@ class BlockReplay {
   void step_lion(const RankUpdate& update) {
     const UpdateRule& rule = update.rule;
     const double factor = (rule.maximize ? -1 : 1) * update.clip_factor;
-    const double l2 = rule.decoupled ? 0 : rule.weight_decay, decay = rule.decoupled ? rule.lr * rule.weight_decay : 0;
+    const double l2 = rule.decoupled ? 0 : rule.weight_decay, decay = rule.decay();
     const double rounding = rounding_of(update), doubt = doubt_of_value(update), units = units_of(rule);
     const Rounding of_value(update.updated);
     for (std::int64_t j = 0; j < count_; ++j) {
@@ -249,6 +254,36 @@ class BlockReplay {
       block_.bound[i] = units * of_value.half_ulp(magnitude * (1 + doubt) + std::abs(block_.delta[i])) +
                         rounding * std::abs(block_.expected[i]) + doubt * magnitude * decay +
                         (is_open ? 2 * rule.lr : 0);
+    }
+  }
+
+  void step_adafactor(const RankUpdate& update) {
+    const UpdateRule& rule = update.rule;
+    const WholeTensor& whole = *whole_;
+    const double factor = (rule.maximize ? -1 : 1) * update.clip_factor, decay = rule.decay();
+    const double rounding = rounding_of(update) + whole.rounding + rule.correction_rounding;
+    const double units = units_of(rule), size_of_lr = std::abs(whole.lr);
+    // fp32's smallest normal number, and room for the product of a gradient and one of two factors.
+    const double tiny = 0x1p-116;
+    const Rounding of_value(update.updated);
+    for (std::int64_t j = 0; j < count_; ++j) {
+      const std::size_t i = at(j);
+      const double value = carried_.value[i], magnitude = std::abs(value);
+      const double g = factor * block_.gradient[i];
+      double& second = carried_.second[i];
+      if (whole.rows.empty()) {
+        second = rule.beta2 * second + (1 - rule.beta2) * (g * g + rule.eps);
+      } else {
+        second = whole.second_moment(begin_ + j);
+      }
+      const double root = std::max(std::sqrt(second), rule.floor);
+      const double moved = g == 0 ? 0 : whole.lr * (g / root);
+      carried_.first[i] = rule.beta1 * carried_.first[i] + (1 - rule.beta1) * moved;
+      carried_.size[i] = rule.beta1 * carried_.size[i] + (1 - rule.beta1) * std::abs(moved);
+      block_.direction[i] = rule.lr == 0 ? 0 : carried_.first[i] / rule.lr;
+      block_.expected[i] = -carried_.first[i] - decay * value;
+      block_.bound[i] = units * of_value.half_ulp(magnitude + std::abs(block_.delta[i])) +
+                        rounding * (carried_.size[i] + std::abs(decay) * magnitude) + size_of_lr * tiny / root;
     }
   }
 
@@ -403,6 +438,7 @@ class BlockReplay {
 
   const std::int64_t begin_, count_;
   const double factor_;
+  const WholeTensor* whole_ = nullptr;
   Block& block_;
   Carried& carried_;
 };
@@ -437,6 +473,7 @@ void UpdateTally::add(const UpdateTally& other) {
 double largest_jump(const ParameterSeries& series, std::size_t jumping, double gradient_error) {
   Block block;
   Carried carried;
+  const std::vector<WholeTensor> wholes = find_whole_tensors(series);
   double largest = 0;
   for (std::int64_t first = 0; first < series.elements; first += kBlock) {
     const std::int64_t count = std::min(kBlock, series.elements - first);
@@ -445,6 +482,7 @@ double largest_jump(const ParameterSeries& series, std::size_t jumping, double g
     for (const double shift : {0.0, gradient_error, -gradient_error}) {
       for (std::size_t i = 0; i <= jumping; ++i) {
         if (!series.updates[i].has_value) continue;
+        part.set_whole(wholes.empty() ? nullptr : &wholes[i]);
         part.expect(series.updates[i], i < jumping && is_carried_on(series, i), shift);
       }
       if (shift == 0) {
@@ -460,7 +498,8 @@ double largest_jump(const ParameterSeries& series, std::size_t jumping, double g
 }
 
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
-                                std::size_t detailed, UpdateDetail* detail, double factor) {
+                                std::size_t detailed, UpdateDetail* detail, double factor,
+                                std::span<const WholeTensor> wholes) {
   std::vector<UpdateTally> tallies(series.updates.size());
   if (detail != nullptr) {
     detail->wrong.assign(static_cast<std::size_t>(series.elements), 0);
@@ -469,10 +508,13 @@ std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begi
   Block block;
   Carried carried;
   FitSums sums;
+  std::vector<WholeTensor> own;
+  if (wholes.empty()) wholes = own = find_whole_tensors(series);
   for (std::int64_t first = begin; first < end; first += kBlock) {
     BlockReplay part(first, std::min(kBlock, end - first), factor, block, carried);
     for (std::size_t i = 0; i < series.updates.size(); ++i) {
       if (!series.updates[i].has_value) continue;
+      part.set_whole(wholes.empty() ? nullptr : &wholes[i]);
       const bool in_detail = detail != nullptr && i == detailed;
       part.run(series.updates[i], is_carried_on(series, i), tallies[i], in_detail ? detail : nullptr,
                in_detail ? &sums : nullptr);

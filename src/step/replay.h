@@ -8,6 +8,7 @@
 
 #include "step/low_precision.h"
 #include "step/series.h"
+#include "step/whole_tensor.h"
 
 namespace ttrace {
 
@@ -60,9 +61,11 @@ std::uint64_t bytes_of(const ParameterSeries& series);
 
 // Replays the elements [begin, end) of all updates of a series. Of one that cannot be computed again, the tally has
 // what its copy shows, and nothing where the value is not known either. Where `detail` is given, the elements are the
-// whole part, and it is filled for the update at `detailed`. `factor` is what multiplies the updates of `moves`.
+// whole part, and it is filled for the update at `detailed`. `factor` is what multiplies the updates of `moves`. Where
+// `wholes` is empty, they are found first (step/whole_tensor.h).
 std::vector<UpdateTally> replay(const ParameterSeries& series, std::int64_t begin, std::int64_t end,
-                                std::size_t detailed = 0, UpdateDetail* detail = nullptr, double factor = 1);
+                                std::size_t detailed = 0, UpdateDetail* detail = nullptr, double factor = 1,
+                                std::span<const WholeTensor> wholes = {});
 
 // Returns how far the update at `jumping` moves in one element, at most, if that element's gradient is off by
 // `gradient_error`, up or down, in all iterations of the series: where it is about as small as Adam's eps, or as the

@@ -57,7 +57,8 @@ class Planner {
  public:
   explicit Planner(const RankTrace& rank) : rank_(rank) {}
 
-  RankUpdate plan(std::int32_t iteration, const RecordedUpdate& recorded) {
+  // `whole`: elements of the logical parameter.
+  RankUpdate plan(std::int32_t iteration, const RecordedUpdate& recorded, std::int64_t whole) {
     RankUpdate update;
     update.iteration = iteration;
     update.step = recorded.step;
@@ -71,6 +72,7 @@ class Planner {
       update.has_value = problem.empty();
       if (update.reason.empty()) update.reason = problem;
     }
+    if (update.reason.empty()) update.reason = problem_with_whole(delta, whole, update);
     if (update.reason.empty()) update.reason = find_gradient(recorded, delta, update);
     if (update.reason.empty()) update.reason = find_state(recorded, delta, follows, update);
     value_is_known_ = update.has_value && update.source != BeforeStep::kRounded;
@@ -124,6 +126,27 @@ class Planner {
     return "";
   }
 
+  // Finds the dimensions whose means Adafactor takes, which are those of the whole tensor.
+  static std::string problem_with_whole(const Entry& delta, std::int64_t whole, RankUpdate& update) {
+    UpdateRule& rule = update.rule;
+    if (rule.family != UpdateFamily::kAdafactor) return "";
+    if (epsilon_of(update.updated) > epsilon_of(Dtype::kFloat32)) {
+      return fmt::format("how {} rounds in {} is not known", printable(update.step->optimizer),
+                         name_of(update.updated));
+    }
+    const bool is_flat = delta.mapping && delta.mapping->fragment;
+    if (is_flat || element_count(delta.shape) != whole) {
+      return "its rank has a part of it, and the rule of its optimizer follows from the whole";
+    }
+    if (update.source == BeforeStep::kRounded) return "the value that its optimizer updates was not recorded";
+    const auto dims = static_cast<std::int64_t>(delta.shape.size());
+    if (rule.averages_last_dims && dims > 1) rule.row_mean_dim = dims - 1, rule.column_mean_dim = dims - 2;
+    if (rule.floor < 0) rule.floor = epsilon_of(update.updated);
+    const bool are_there = rule.row_mean_dim < dims && rule.column_mean_dim < dims && rule.column_mean_dim >= 0 &&
+                           rule.row_mean_dim != rule.column_mean_dim;
+    return !rule.is_factored() || are_there ? "" : "its optimizer's options name dimensions that it does not have";
+  }
+
   std::string find_gradient(const RecordedUpdate& recorded, const Entry& delta, RankUpdate& update) const {
     if (update.skipped) return "";
     update.gradient = operand(rank_, recorded.of(Kind::kStepGrad), delta);
@@ -168,18 +191,40 @@ class Planner {
     return update.rule.family != UpdateFamily::kSgd && !recorded.step->step;
   }
 
+  // By their places in RankUpdate::state.
+  static std::array<std::optional<Kind>, 3> kinds_of_state(const UpdateRule& rule) {
+    std::array<std::optional<Kind>, 3> kinds;
+    switch (rule.family) {
+      case UpdateFamily::kAdam:
+        kinds = {Kind::kExpAvg, Kind::kExpAvgSq, std::nullopt};
+        if (rule.amsgrad) kinds[2] = Kind::kMaxExpAvgSq;
+        break;
+      case UpdateFamily::kSgd:
+        kinds[0] = Kind::kMomentumBuffer;
+        break;
+      case UpdateFamily::kLion:
+        kinds[0] = Kind::kExpAvg;
+        break;
+      case UpdateFamily::kAdafactor:
+        if (rule.beta1 != 0) kinds[0] = Kind::kExpAvg;
+        kinds[1] = Kind::kExpAvgSq;
+        break;
+    }
+    return kinds;
+  }
+
   bool find_recorded_state(const RecordedUpdate& recorded, const Entry& delta, RankUpdate& update) const {
-    std::vector<Kind> kinds = {Kind::kMomentumBuffer};
-    if (update.rule.family == UpdateFamily::kAdam) kinds = {Kind::kExpAvg, Kind::kExpAvgSq};
-    if (update.rule.family == UpdateFamily::kLion) kinds = {Kind::kExpAvg};
-    if (update.rule.family == UpdateFamily::kAdam && update.rule.amsgrad) kinds.push_back(Kind::kMaxExpAvgSq);
+    const std::array<std::optional<Kind>, 3> kinds = kinds_of_state(update.rule);
     bool all = true;
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      update.state[i] = operand(rank_, recorded.of(kinds[i]), delta);
+      if (!kinds[i]) continue;
+      update.state[i] = operand(rank_, recorded.of(*kinds[i]), delta);
       all = all && update.state[i];
     }
     if (all) {
-      update.rests_on.insert(update.rests_on.end(), kinds.begin(), kinds.end());
+      for (const std::optional<Kind>& kind : kinds) {
+        if (kind) update.rests_on.push_back(*kind);
+      }
     } else {
       std::fill(std::begin(update.state), std::end(update.state), StepOperand{});
     }
@@ -215,6 +260,16 @@ Recorded recorded_by(const RankTrace& rank) {
     }
   }
   return recorded;
+}
+
+// Returns how many the logical parameter has; 0 where it is in part missing.
+std::int64_t elements_of(const Alignment& alignment, std::int32_t iteration, const std::string& name) {
+  TensorId id;
+  id.iteration = iteration;
+  id.kind = Kind::kParamDelta;
+  id.name = name;
+  const auto found = alignment.tensors.find(id);
+  return found == alignment.tensors.end() ? 0 : element_count(found->second.shape);
 }
 
 }  // namespace
@@ -256,7 +311,7 @@ std::vector<ParameterSeries> find_series(const Trace& trace, const Alignment& al
           update.step = recorded.step;
           update.reason = "it was recorded as a sketch";
         } else {
-          update = planner.plan(iteration, recorded);
+          update = planner.plan(iteration, recorded, elements_of(alignment, iteration, name->second));
         }
         if (series.updates.empty()) series.elements = elements;
         if (elements != series.elements) {

@@ -46,7 +46,7 @@ struct RankUpdate {
   BeforeStep source = BeforeStep::kRecorded;
   Dtype updated = Dtype::kFloat32;  // the dtype of the value that is updated
   bool state_is_zero = false;       // this is the first step
-  StepOperand state[3];             // recorded: exp_avg or momentum_buffer, exp_avg_sq, max_exp_avg_sq
+  StepOperand state[3];             // recorded: exp_avg or momentum_buffer, exp_avg_sq, max_exp_avg_sq; or some
   std::int64_t rolled = 0;          // steps since the state was zero or recorded, with this one; below 0: not known
   std::vector<Kind> rests_on;       // what was read of this iteration, but for the parameter
 };

@@ -67,10 +67,15 @@ std::string key_of(const ParameterSeries& series) {
   return key;
 }
 
-// Replays a batch of series on all threads.
-void run_tasks(std::span<const ParameterSeries* const> all, std::vector<ReplayTask>& tasks, int threads) {
-  parallel_for(tasks.size(), threads,
-               [&](std::size_t i) { tasks[i].tallies = replay(*all[tasks[i].series], tasks[i].begin, tasks[i].end); });
+// Replays the batch [first, last) of series on all threads.
+void run_tasks(std::span<const ParameterSeries* const> all, std::size_t first, std::size_t last,
+               std::vector<ReplayTask>& tasks, int threads) {
+  std::vector<std::vector<WholeTensor>> wholes(last - first);
+  parallel_for(wholes.size(), threads, [&](std::size_t i) { wholes[i] = find_whole_tensors(*all[first + i]); });
+  parallel_for(tasks.size(), threads, [&](std::size_t i) {
+    ReplayTask& task = tasks[i];
+    task.tallies = replay(*all[task.series], task.begin, task.end, 0, nullptr, 1, wholes[task.series - first]);
+  });
 }
 
 // Returns a tally for each update of each series. Copies of a parameter are replayed once.
@@ -336,7 +341,7 @@ std::vector<std::vector<UpdateTally>> replay_series(std::span<const ParameterSer
         tasks.push_back({next, begin, std::min(begin + kTaskElements, all[next]->elements), {}});
       }
     }
-    run_tasks(all, tasks, threads);
+    run_tasks(all, first, next, tasks, threads);
     for (const ReplayTask& task : tasks) {
       for (std::size_t i = 0; i < task.tallies.size(); ++i) tallies[task.series][i].add(task.tallies[i]);
     }

@@ -1,6 +1,6 @@
 // Checks the steps that a run's optimizers took, against that run alone: no reference, no tolerance, no mapping.
 //
-// What an elementwise optimizer does with a parameter follows from what was recorded on the same rank: its gradient,
+// What an optimizer does with a parameter follows from what was recorded on the same rank: its gradient,
 // the options of its group, and its state, which is zero before the first step, was recorded once, or is what the
 // recorded gradients have made of that. An update is computed again, in fp64; the recorded one may be away from that by
 // what the optimizer's own arithmetic rounds, element by element:
@@ -11,6 +11,8 @@
 //   SGD    m = momentum m + (1 - dampening) g, update = -lr m or, with Nesterov's, -lr (g + momentum m)
 //   Lion   update = -lr sign(b1 m + (1 - b1) g)  (- lr weight_decay p),  then  m = b2 m + (1 - b2) g; where the sign's
 //          number is within its own rounding of zero, either sign is right
+//   Adafactor  is no elementwise rule: what it takes from the whole tensor is found first (step/whole_tensor.h), and the
+//          bound has what the sums over it round
 //
 //   bound  half a unit of p in its last place, for what adding it to p rounds (three halves with decoupled weight
 //          decay: 1 - lr weight_decay is rounded, and its product with p)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <string_view>
 
 namespace ttrace {
@@ -30,6 +31,8 @@ constexpr std::array kKnownClasses = {
     KnownClass{"torch.optim.sgd.SGD", UpdateFamily::kSgd, Decay::kByOption, false},
     KnownClass{"deepspeed.ops.adam.cpu_adam.DeepSpeedCPUAdam", UpdateFamily::kAdam, Decay::kOpen, true},
     KnownClass{"deepspeed.ops.adam.fused_adam.FusedAdam", UpdateFamily::kAdam, Decay::kOpen, true},
+    KnownClass{"torch.optim.Adafactor", UpdateFamily::kAdafactor, Decay::kDecoupled, false},
+    KnownClass{"optax.adafactor", UpdateFamily::kAdafactor, Decay::kDecoupled, false},
     KnownClass{"optax.adam", UpdateFamily::kAdam, Decay::kByOption, true},
     KnownClass{"optax.lion", UpdateFamily::kLion, Decay::kByOption, true},
     KnownClass{"optax.sgd", UpdateFamily::kSgd, Decay::kByOption, false},
@@ -50,6 +53,12 @@ class OptionReader {
     const auto found = options_.find(name);
     return found == options_.end() ? otherwise : found->second;
   }
+  // Returns -1 where it is not there, and what no tensor has where it is none.
+  std::int64_t dimension(const std::string& name) const {
+    const double dim = optional(name, -1);
+    return dim >= -1 && dim < static_cast<double>(kMaxDims) ? static_cast<std::int64_t>(dim)
+                                                            : static_cast<std::int64_t>(kMaxDims);
+  }
   bool has(const std::string& name) const { return options_.contains(name); }
   const std::string& missing() const { return missing_; }
 
@@ -57,6 +66,29 @@ class OptionReader {
   const std::map<std::string, double>& options_;
   std::string missing_;
 };
+
+// PyTorch's has a form of its own: eps is no term but a floor, lr is capped and multiplies the weight decay, and the last
+// two dimensions are averaged.
+void read_adafactor(const OptimizerStep& step, OptionReader& options, UpdateRule& rule) {
+  rule.decoupled = true;
+  if (!step.optimizer.starts_with("optax.")) {
+    rule.beta2 = 1 - std::pow(step.step.value_or(1), options.required("beta2_decay"));
+    rule.threshold = options.required("d");
+    rule.floor = options.optional("eps1", -1);
+    rule.least_scale = options.required("eps2");
+    rule.caps_lr = rule.averages_last_dims = true;
+    return;
+  }
+  rule.decay_follows_lr = false;
+  rule.beta1 = options.optional("beta1", 0);
+  rule.beta2 = options.required("beta2");
+  rule.eps = options.required("eps");
+  rule.threshold = options.optional("clipping_threshold", 0);
+  rule.least_scale = options.optional("min_scale", 0);
+  rule.row_mean_dim = options.dimension("row_mean_dim");
+  rule.column_mean_dim = options.dimension("column_mean_dim");
+  rule.correction_rounding = epsilon_of(Dtype::kFloat32) / (1 - rule.beta2);
+}
 
 }  // namespace
 
@@ -77,6 +109,8 @@ RuleOrReason rule_of(const OptimizerStep& step) {
     rule.momentum = options.optional("momentum", 0);
     rule.dampening = options.optional("dampening", 0);
     rule.nesterov = options.optional("nesterov", 0) != 0;
+  } else if (known->family == UpdateFamily::kAdafactor) {
+    read_adafactor(step, options, rule);
   } else {
     rule.beta1 = options.required("beta1");
     rule.beta2 = options.required("beta2");

@@ -48,13 +48,15 @@ MODELS = {
     "nnx": "--model nnx --optimizer clipped --iterations 2",
     "linen": "--model linen --optimizer lion --iterations 2",
     "functions": "--model functions --optimizer momentum --iterations 2",
+    "adafactor": "--model linen --optimizer adafactor --iterations 2",
 }
 CORRECT = {
     "nnx": ["--how jit", "--how shard_map", "--how shard_map-vma"],
     "linen": ["--how shard_map"],
     "functions": ["--how shard_map"],
+    "adafactor": ["--how jit", "--how shard_map"],
 }
-# The root cause: tensor and kind.
+# The root cause: tensor and kind, and for steps the reason.
 WRONG = {
     "nnx": {
         # Where gradients are added up, losses are terms of a sum: twice the reference's, since each is a mean.
@@ -65,8 +67,14 @@ WRONG = {
     },
     "linen": {"--how shard_map --bug eps": "block1.norm output"},
     "functions": {"--how shard_map --bug no-average": "loss scalar"},
+    "adafactor": {
+        "--how shard_map --bug row": "block1.up.kernel param_delta step-differs",
+        "--how shard_map --bug step": "block0.down.bias param_delta step-differs",
+        "--how shard_map --bug decay-rate": "block0.down.bias param_delta options-differ",
+        "--how jit --bug threshold": "block0.down.bias param_delta options-differ",
+    },
 }
-STEPS = {"nnx": "optax.adam", "linen": "optax.lion", "functions": "optax.sgd"}
+STEPS = {"nnx": "optax.adam", "linen": "optax.lion", "functions": "optax.sgd", "adafactor": "optax.adafactor"}
 
 
 def name_of(words):
@@ -128,4 +136,5 @@ def test_a_correct_program_is_the_same_with_its_steps_proved(traces, model, cand
 def test_a_wrong_program_is_different_where_it_is_wrong_first(traces, model, candidate, root):
     report = report_of(traces, model, candidate)
     found = report["root_cause"]
-    assert (report["verdict"], f"{found['name']} {found['kind']}") == ("different", root)
+    words = f"{found['name']} {found['kind']} {found['reason']}"
+    assert (report["verdict"], words[: len(root)]) == ("different", root)

@@ -143,8 +143,8 @@ class CallRecorder(MeshRecorder):
 
     What is recorded: what modules of flax (nnx, linen) return, by their paths, and the gradients there; the value of
     what `jax.grad` or `jax.value_and_grad` differentiates, as `loss`; of optax's steps the parameters before and after,
-    the gradients and updates, with the rule where a chain is Adam's, AdamW's, SGD's or Lion's, clipped or not; and what
-    the functions return that are defined in the Python modules of `functions`, by the names of the calls
+    the gradients and updates, with the rule where a chain is Adam's, AdamW's, SGD's, Lion's or Adafactor's, clipped or
+    not; and what the functions return that are defined in the Python modules of `functions`, by the names of the calls
     (`forward.attention`). Flax and optax are imported before the block begins, and what is compiled before, or in
     another block, is not seen.
 
@@ -202,7 +202,7 @@ def _record(recorder: Any, arrivals: list[_jax_calls.Arrival], iteration: int, h
         if site.kind == "step":
             for options, names in site.step.groups():
                 facts = {key: float(number) for key, number in value.items()}
-                options = options | {"lr": facts.pop("lr")} if "lr" in facts else options
+                options = options | {key: facts.pop(key) for key in ("lr", "beta2") if key in facts}
                 recorder.optimizer_step(site.step.optimizer, names, options, iteration=iteration, **facts)
             continue
         is_state = site.kind in _jax_calls.STATE_KINDS

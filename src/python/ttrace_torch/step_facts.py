@@ -21,6 +21,7 @@ STATES = {
     "max_exp_avg_sq": Kind.MAX_EXP_AVG_SQ,
     "momentum_buffer": Kind.MOMENTUM_BUFFER,
 }
+_SEVERAL = {"betas": "beta", "eps": "eps"}  # options that are several numbers, and what one is called
 _ADAM, _ADAMW = torch.optim.Adam, torch.optim.AdamW  # programs may put functions in their places
 
 
@@ -33,8 +34,8 @@ def options_of(optimizer: Any, group: dict[str, Any]) -> tuple[tuple[str, float]
     """Those of a parameter group that are numbers or truth values, by name."""
     options = {}
     for name, value in group.items():
-        if name == "betas" and isinstance(value, (tuple, list)):
-            members = {f"beta{place}": beta for place, beta in enumerate(value, 1)}
+        if name in _SEVERAL and isinstance(value, (tuple, list)):
+            members = {f"{_SEVERAL[name]}{place}": member for place, member in enumerate(value, 1)}
         else:
             members = {} if name in ("params", "step") else {name: value}
         for member, given in members.items():

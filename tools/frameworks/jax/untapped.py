@@ -13,6 +13,10 @@ BUGS = {
     "local-clip": "each device clips by the norm of its own gradients, before they are averaged",
     "eps": "the norms of the second block have another eps",
     "loss-psum": "the loss is added up over the devices before it is differentiated",
+    "row": "the optimizer leaves out one row of one matrix (of linen)",
+    "step": "the optimizer's step is 1.001 times as large as its options say",
+    "decay-rate": "Adafactor's second moment decays by another exponent",
+    "threshold": "Adafactor does not clip its update",
 }
 
 
@@ -100,7 +104,7 @@ def model(options):
     return state, lambda state, tokens: nnx.merge(graph, state)(tokens)
 
 
-def chain(name):
+def chain(name, bug):
     matrices = lambda parameters: jax.tree.map(lambda one: one.ndim > 1, parameters)  # noqa: E731
     warmup = optax.linear_schedule(1e-3, 3e-3, 4)
     return {
@@ -109,7 +113,15 @@ def chain(name):
         "adam": lambda: optax.adam(1e-3),
         "adamw": lambda: optax.adamw(1e-3),
         "lion": lambda: optax.lion(1e-3, weight_decay=0.1),
-        "adafactor": lambda: optax.adafactor(1e-3),
+        "adafactor": lambda: optax.adafactor(
+            0.01,
+            min_dim_size_to_factor=16,
+            decay_rate=0.79 if bug == "decay-rate" else 0.8,
+            clipping_threshold=None if bug == "threshold" else 0.5,
+            momentum=0.9,
+            weight_decay_rate=1e-4,
+            weight_decay_mask=matrices,
+        ),
         "clipped": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(warmup, mask=matrices)),
     }[name]()
 
@@ -120,7 +132,7 @@ def mesh_of(options):
 
 def train(options, recorder=None):
     parameters, logits = model(options)
-    optimizer, is_manual, mesh = chain(options.optimizer), options.how != "jit", mesh_of(options)
+    optimizer, is_manual, mesh = chain(options.optimizer, options.bug), options.how != "jit", mesh_of(options)
 
     def loss_of(parameters, tokens, labels):
         losses = optax.softmax_cross_entropy_with_integer_labels(logits(parameters, tokens), labels)
@@ -137,6 +149,10 @@ def train(options, recorder=None):
         elif options.how == "shard_map" and options.bug != "no-average":
             gradients = jax.lax.pmean(gradients, "data")
         updates, state = optimizer.update(gradients, state, parameters)
+        if options.bug == "step":
+            updates = jax.tree.map(lambda update: update * 1.001, updates)
+        if options.bug == "row":
+            updates["block1"]["up"]["kernel"] = updates["block1"]["up"]["kernel"].at[5].set(0)
         return optax.apply_updates(parameters, updates), state, jax.lax.pmean(loss, "data") if is_manual else loss
 
     if is_manual:

@@ -21,7 +21,7 @@ from .tails import CONFIDENCE, clopper_pearson
 
 TITLE = "Steps of unknown optimizers"
 ELEMENTWISE = ["lion", "rmsprop", "adagrad", "nadam", "adamax"]
-OF_MATRICES = ["muon", "adafactor"]  # of a shard they make another update than of the whole
+OF_MATRICES = ["muon"]  # of a shard it makes another update than of the whole
 FAULTS = ["lr", "weight-decay", "vector-not-updated", "half-not-updated", "no-clipping"]
 FIRST_SEED = 7_000  # no seed from here on was used to find the factors of src/tolerance/update_tolerance.h
 ITERATIONS = 3
@@ -124,8 +124,8 @@ def render(rows: list[dict]) -> list[str]:
     lines = [
         f"tinygpt of 2 layers, {ITERATIONS} iterations of 2 micro-batches, with optimizers whose rule ttrace does not "
         "know: their updates are judged by regression on the reference's (`src/step/regression.h`). Each optimizer "
-        "and dtype has a seed of its own, none of which was used to find the margins. Muon and Adafactor make another "
-        "update of a shard than of the whole, so that tensor parallelism makes another program of them.",
+        "and dtype has a seed of its own, none of which was used to find the margins. Muon makes another "
+        "update of a shard than of the whole, so that tensor parallelism makes another program of it.",
         "",
         f"{correct} correct run{'s' * (correct != 1)}, {alarms} with a false alarm. They have {len(outcomes)} distinct "
         f"outcomes, as a pipeline may compute the numbers that data parallelism does: with {CONFIDENCE:.0%} confidence "
