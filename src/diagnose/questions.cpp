@@ -469,9 +469,8 @@ class Questions {
     if (reason == Reason::kUnknownLossScale && finding.id.kind == Kind::kMainGrad) {
       return fmt::format(
           "{}: {:.4g} times the reference's. No optimizer has the parameter, which is right behind the step: the "
-          "program "
-          "steps with other tensors, and what it gives them of the gradient is not seen. Where it divides that, leave "
-          "such gradients out by a line of the annotations: \"**\": {{{}: local}}",
+          "program steps with other tensors, and what it gives them of the gradient is not seen. Where it divides "
+          "that, leave such gradients out by a line of the annotations: \"**\": {{{}: local}}",
           to_string(finding.id), whole_factor_of(finding), name_of(finding.id.kind));
     }
     if (reason == Reason::kUnknownLossScale && is_of_numbers_alone(finding, report_)) {

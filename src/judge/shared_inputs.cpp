@@ -110,9 +110,10 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     if (input == inputs.end()) continue;
     const Made& made = input->second;
     const bool is_right = made.is_elsewhere && finding.id.iteration < end;
-    const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
-      return is_sum_right(output) && (made.is_elsewhere || is_made_anew(finding.id, output, pairs_by_id));
-    });
+    const bool is_set_aside =
+        is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
+          return is_sum_right(output) && (made.is_elsewhere || is_made_anew(finding.id, output, pairs_by_id));
+        });
     if (!is_set_aside) continue;
     if (count++ == 0) first = to_string(finding.id);
     finding.verdict = Verdict::kUntrusted;
@@ -121,7 +122,8 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   if (count == 0) return;
   notes.push_back(fmt::format(
       "{} of gradients of inputs, the first {}: the reference hands one tensor to several modules, whose gradients add "
-      "up in it, and here ranks have a copy each, or one that is made of it; their sum, or what steps take and make, is right, and these were not "
+      "up in it, and here ranks have a copy each, or one that is made of it; their sum, or what steps take and make, "
+      "is right, and these were not "
       "compared",
       count_of(count, "tensor"), first));
 }

@@ -207,7 +207,7 @@ class WholeTensors {
 }  // namespace
 
 std::vector<WholeTensor> find_whole_tensors(const ParameterSeries& series) {
-  if (std::none_of(series.updates.begin(), series.updates.end(), is_computed)) return {};
+  if (series.elements == 0 || std::none_of(series.updates.begin(), series.updates.end(), is_computed)) return {};
   return WholeTensors(series).find();
 }
 

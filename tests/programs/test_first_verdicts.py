@@ -214,7 +214,7 @@ def test_a_correct_program_is_same_with_nothing_said(first_verdict, program):
         (("renamed",), "a file for --correspondence"),
         (("cut_otherwise",), "in 1 micro-batch of 8 samples, the candidate in 4 micro-batches of 2 samples"),
         (("repeated_calls",), "the reference calls its model 4 times, and the candidate "),
-        (("divided_later",), "the program steps with other tensors, and what it gives them of the gradient is not seen"),
+        (("divided_later",), "the program steps with other tensors, and what it gives them of the gradient is not"),
         (("step_order", "alike"), "it has the values of the reference's (optimizer).1"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",

@@ -1,4 +1,4 @@
-"""Angles of positions, which a module keeps once it has computed them; each rank has its positions of every sequence."""
+"""Angles of positions, which a module keeps once it has computed them; each rank has some of them."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, nn, scaled, torch
@@ -22,7 +22,7 @@ for _ in range(3):
     mine = slice(RANK * 12 // RANKS, (RANK + 1) * 12 // RANKS)
     own_positions = positions[: 12 // RANKS] if MISTAKE == "early" else positions[mine]
     scores = model(x[:, mine], own_positions)
-    loss = nn.functional.cross_entropy(scores.flatten(0, 1), labels[:, mine].flatten(), reduction="sum") / labels.numel()
+    loss = nn.functional.cross_entropy(scores.flatten(0, 1), labels[:, mine].flatten(), reduction="sum") / 24
     optimizer.zero_grad()
     scaled(loss).backward()
     for parameter in model.parameters() if RANKS > 1 else ():

@@ -1,4 +1,4 @@
-"""Contrast with a queue of earlier keys, which all ranks share, and the place in it that is written next; and codes that
+"""Contrast with a queue of earlier keys, which all ranks share, and the place in it that is written next; codes that
 follow the samples, of which one that is not used begins anew with a sample, the same on all ranks."""
 
 import sys
@@ -46,7 +46,8 @@ class Codes(nn.Module):
         taken = chosen @ self.codes
         with torch.no_grad():
             used, sums = summed(chosen.sum(0)), summed(chosen.T @ z.detach())
-            self.codes = torch.where(used[:, None] > 0, 0.9 * self.codes + 0.1 * sums / used[:, None].clamp(1), self.codes)
+            towards = 0.9 * self.codes + 0.1 * sums / used[:, None].clamp(1)
+            self.codes = torch.where(used[:, None] > 0, towards, self.codes)
             self.calls += 1
             if self.calls == 2:
                 self.codes[used.argmin()] = z[0] if MISTAKE == "own" else gathered(z.detach())[0]

@@ -1,4 +1,4 @@
-"""Experts that choose the tokens of all ranks with the largest scores; some tokens are the same, and their scores equal."""
+"""Experts that choose the tokens of all ranks with the largest scores; some tokens, and their scores, are the same."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, ddp, nn, own, scaled, step, torch

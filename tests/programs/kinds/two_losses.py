@@ -1,5 +1,5 @@
-"""Two losses of one tensor: a function that takes the mean over each rank's samples, and a module that is given all ranks'
-scores, since its ratio is of the whole batch."""
+"""Two losses of one tensor: a function that takes the mean over each rank's samples, and a module that is given the
+scores of all ranks, since its ratio is of the whole batch."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, ddp, nn, own, scaled, step, torch

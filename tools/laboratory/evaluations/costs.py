@@ -88,15 +88,14 @@ def time_of(program: str) -> dict[str, float]:
 def render(rows: list[Bytes], times: dict[str, dict[str, float]]) -> list[str]:
     lines = ["## Bytes of an iteration", ""]
     lines += [
-        "One process, one optimizer step of AdamW. *Whole*: `ttrace collect`, and of each iteration `--split`. *Light*: "
-        "one of `--then`, behind a whole one. *Sketches*: `--sketch`, whole but for tensors of 65,536 elements or more. "
+        "One process, one optimizer step of AdamW. *Whole*: `ttrace collect`, and each iteration of `--split`. *Light*: "
+        "one of `--then`, behind a whole one. *Sketches*: `--sketch`, of tensors of 65,536 elements or more. "
         "`ttrace watch` records whole iterations, keeps three of them at most, and removes those that are right. In "
         "parentheses: times the bytes of the parameters.",
         "",
     ]
     cells = [
-        [row.model, f"{row.parameters:,}", f"{row.tensors:,}", *(_of(row, size) for size in (row.whole, row.light, row.sketched))]
-        for row in rows
+        [row.model, f"{row.parameters:,}", f"{row.tensors:,}", *(_of(row, size) for size in row[-3:])] for row in rows
     ]
     lines += table(["model", "parameters", "tensors", "whole", "light", "sketches"], cells)
     lines += ["", "## Time of a step", ""]
@@ -106,10 +105,8 @@ def render(rows: list[Bytes], times: dict[str, dict[str, float]]) -> list[str]:
         "under `ttrace collect`. In brackets the least and the largest of the turns.",
         "",
     ]
-    figures = [
-        [TIMED[name], *(_ratio(time, what) for what in ("recorded_ratio_seconds", "recorded_ratio_cpu", "waiting_ratio_cpu"))]
-        for name, time in times.items()
-    ]
+    ratios = ("recorded_ratio_seconds", "recorded_ratio_cpu", "waiting_ratio_cpu")
+    figures = [[TIMED[name], *(_ratio(time, what) for what in ratios)] for name, time in times.items()]
     return lines + table(["model", "recorded, clock", "recorded, processor", "not recorded, processor"], figures)
 
 

@@ -144,8 +144,8 @@ def render(rows: list[Row], made: str) -> list[str]:
     lines += ["", "## What it costs", ""]
     lines += [
         f"Seconds of {STEPS} steps, by the clock of rank 0, which keep all processors busy: checks take from the job. "
-        "*Defaults*: `ttrace watch` as it is, one iteration in 100, and 2 % of the time at most. What one takes is known "
-        "once two are recorded, and ranks learn of it two further ones later; recording one takes here as long as some "
+        "*Defaults*: `ttrace watch` as it is, one iteration in 100, and 2 % of the time at most. What one takes is "
+        "known once two are recorded, and ranks learn of it two further ones later; recording one takes here as long as some "
         "ten steps or more, so that the first half says what it costs to find out, and the second what it costs then.",
         "",
     ]
@@ -157,8 +157,10 @@ def render(rows: list[Row], made: str) -> list[str]:
             row = seconds.get((mode, job))
             if plain and row:
                 ratios = [row.seconds / plain.seconds, row.later / plain.later]
-                costs.append([mode, meaning, how, plain.seconds, row.seconds, *map("{:.3f}".format, ratios), row.checks])
-    return lines + table(["job", "parallel", "watched", "plain s", "watched s", "ratio", "second half", "checks"], costs)
+                said = [f"{ratio:.3f}" for ratio in ratios]
+                costs.append([mode, meaning, how, plain.seconds, row.seconds, *said, row.checks])
+    header = ["job", "parallel", "watched", "plain s", "watched s", "ratio", "second half", "checks"]
+    return lines + table(header, costs)
 
 
 def train(mode: str, fault: str, at: int) -> None:
