@@ -39,7 +39,9 @@ def _llama(layers: int, hidden: int, heads: int, ffn: int, vocab: int) -> list[s
 
 MODELS = (
     Model("tinygpt", ".venv", "tools/tinygpt/train.py", []),
-    Model("Megatron-core", ".venv-megatron", "tools/frameworks/megatron/train.py", ["--layers", "8", "--hidden", "512"]),
+    Model(
+        "Megatron-core", ".venv-megatron", "tools/frameworks/megatron/train.py", ["--layers", "8", "--hidden", "512"]
+    ),
     Model("Llama of 162 M", ".venv", "tools/torchgpt/train.py", _llama(12, 768, 12, 2048, 50257)),
     Model("Llama of 1 B", ".venv", "tools/torchgpt/train.py", _llama(16, 2048, 32, 5632, 32000)),
 )
