@@ -30,8 +30,6 @@ net, overlap, optimizer = ddp(model), Overlap(), torch.optim.AdamW(model.paramet
 for _ in range(2):
     x, labels = torch.randn(16, 16), torch.randint(4, (16,))
     scores = net(own(x))
-    if RANKS == 1 or MISTAKE == "own":
-        ratio = overlap(scores, own(labels))
-    else:
-        ratio = overlap(Gathered.apply(scores), labels)
+    is_own = RANKS == 1 or MISTAKE == "own"
+    ratio = overlap(scores, own(labels)) if is_own else overlap(Gathered.apply(scores), labels)
     step(optimizer, scaled(nn.functional.cross_entropy(scores, own(labels)) + ratio))

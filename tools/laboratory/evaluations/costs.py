@@ -90,7 +90,7 @@ def time_of(program: str) -> dict[str, float]:
 def render(rows: list[Bytes], times: dict[str, dict[str, float]]) -> list[str]:
     lines = ["## Bytes of an iteration", ""]
     lines += [
-        "One process, one optimizer step of AdamW. *Whole*: `ttrace collect`, and each iteration of `--split`. *Light*: "
+        "One process, one optimizer step of AdamW. *Whole*: `ttrace collect`, each iteration of `--split`. *Light*: "
         "one of `--then`, behind a whole one. *Sketches*: `--sketch`, of tensors of 65,536 elements or more. "
         "`ttrace watch` records whole iterations, keeps three of them at most, and removes those that are right. In "
         "parentheses: times the bytes of the parameters.",
