@@ -145,8 +145,8 @@ def render(rows: list[Row], made: str) -> list[str]:
     lines += [
         f"Seconds of {STEPS} steps, by the clock of rank 0, which keep all processors busy: checks take from the job. "
         "*Defaults*: `ttrace watch` as it is, one iteration in 100, and 2 % of the time at most. What one takes is "
-        "known once two are recorded, and ranks learn of it two further ones later; recording one takes here as long as "
-        "some ten steps or more, so that the first half says what it costs to find out, and the second what it costs then.",
+        "known once two are recorded, and ranks learn of it two further ones later. Recording one takes here as long "
+        "as ten steps or more: the first half says what it costs to find out, and the second what it costs then.",
         "",
     ]
     seconds = {(row.mode, row.job): row for row in rows}
