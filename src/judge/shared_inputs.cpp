@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -91,6 +92,12 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
          finding.reason == Reason::kExceedsTolerance;
 }
 
+// True where the error is one factor, and no part of a sum is lacking.
+bool is_multiple(const Finding& finding) {
+  constexpr double kShare = 0.999;
+  return std::abs(finding.difference->scale_err()) >= kShare * finding.difference->rel_err();
+}
+
 }  // namespace
 
 void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
@@ -110,10 +117,11 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     if (input == inputs.end()) continue;
     const Made& made = input->second;
     const bool is_right = made.is_elsewhere && finding.id.iteration < end;
-    const bool is_set_aside =
-        is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
-          return is_sum_right(output) && (made.is_elsewhere || is_made_anew(finding.id, output, pairs_by_id));
-        });
+    const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
+                                const bool is_anew =
+                                    !is_multiple(finding) && is_made_anew(finding.id, output, pairs_by_id);
+                                return is_sum_right(output) && (made.is_elsewhere || is_anew);
+                              });
     if (!is_set_aside) continue;
     if (count++ == 0) first = to_string(finding.id);
     finding.verdict = Verdict::kUntrusted;

@@ -17,34 +17,40 @@ class LateReads:
         collector.has_late_reads = lambda: bool(self._pending)
         collector.finish_late_reads = self.finish
 
-    def put_off(self, trained: TrainedParameter, stepped: set[int]) -> bool:
-        """Whether the value after the step is read once the module has been called, behind all its hooks. `stepped`:
-        ids of what optimizers of this rank have, which is in place."""
-        held, share = trained.share.held, trained.share
-        is_whole = share.owned is None and share.held_range is None
-        if not is_whole or id(held) in stepped or not self._collector.goes_on or self._collector.config.split:
-            return False
-        module = self._module_with_hooks(held)
-        if module is None:
-            return False
-        tensor_id = self._collector.clock.parameter_id(trained.chunk, Kind.PARAM_AFTER, trained.name)
-        if id(module) not in self._pending:
-            self._read_behind_hooks(module)
-        self._pending.setdefault(id(module), []).append((tensor_id, held))
-        return True
+    def put_off(self, settled: list[TrainedParameter], stepped: set[int]) -> set[int]:
+        """The ids of the parameters whose values after the step are read once their modules have been called, behind all
+        hooks. `stepped`: ids of what optimizers of this rank have, which is in place."""
+        if not self._collector.goes_on or self._collector.config.split:
+            return set()
+        modules, late = self._modules_with_hooks(), set()
+        for trained in settled:
+            held, share = trained.share.held, trained.share
+            is_whole = share.owned is None and share.held_range is None
+            module = modules.get(id(held))
+            if module is None or not is_whole or id(held) in stepped:
+                continue
+            late.add(id(held))
+            tensor_id = self._collector.clock.parameter_id(trained.chunk, Kind.PARAM_AFTER, trained.name)
+            if id(module) not in self._pending:
+                self._read_behind_hooks(module)
+            self._pending.setdefault(id(module), []).append((tensor_id, held))
+        return late
 
     def finish(self) -> None:
         """What is in no module that has been called is read as it is."""
         for key in list(self._pending):
             self._read(key)
 
-    def _module_with_hooks(self, held: torch.Tensor) -> torch.nn.Module | None:
-        for chunk in self._collector.clock.chunks.values():
-            for module in chunk.base.modules():
-                is_plain = plain_class(type(module)) is type(module)
-                if is_plain and module._forward_pre_hooks and any(each is held for each in module._parameters.values()):
-                    return module
-        return None
+    def _modules_with_hooks(self) -> dict[int, torch.nn.Module]:
+        """By ids of their own parameters."""
+        return {
+            id(parameter): module
+            for chunk in self._collector.clock.chunks.values()
+            for module in chunk.base.modules()
+            if module._forward_pre_hooks and plain_class(type(module)) is type(module)
+            for parameter in module._parameters.values()
+            if parameter is not None
+        }
 
     def _read_behind_hooks(self, module: torch.nn.Module) -> None:
         def read(*_: object) -> None:

@@ -415,10 +415,11 @@ class Optimizers:
         self._record_deltas(stepped)  # also of a step that was skipped
         self._steps.find_changes(stepped)
         in_optimizers = {id(each) for _, groups in self._turns.held() for group in groups for each in group}
-        for trained in stepped:
+        seen = [each for each in stepped if (each.chunk, each.name) not in self._captured]
+        late = self._late_reads.put_off(seen, in_optimizers)
+        for trained in seen:
             share = trained.share
-            is_captured = (trained.chunk, trained.name) in self._captured
-            if is_captured or self._late_reads.put_off(trained, in_optimizers):
+            if id(share.held) in late:
                 continue
             if share.owned is not None and share.is_gathered_late:
                 owned = share.owned.of(share.held.detach())
