@@ -18,8 +18,8 @@ class LateReads:
         collector.finish_late_reads = self.finish
 
     def put_off(self, settled: list[TrainedParameter], stepped: set[int]) -> set[int]:
-        """The ids of the parameters whose values after the step are read once their modules have been called, behind all
-        hooks. `stepped`: ids of what optimizers of this rank have, which is in place."""
+        """The ids of the parameters whose values after the step are read once their modules have been called, behind
+        all hooks. `stepped`: ids of what optimizers of this rank have, which is in place."""
         if not self._collector.goes_on or self._collector.config.split:
             return set()
         modules, late = self._modules_with_hooks(), set()
