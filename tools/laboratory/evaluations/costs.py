@@ -82,7 +82,7 @@ def record(model: Model, *options: str) -> tuple[int, tuple[int, int, int]]:
 
 def time_of(program: str) -> dict[str, float]:
     with tempfile.NamedTemporaryFile(suffix=".json") as figures:
-        bench = [str(ROOT / "tools/bench"), "collect", "--program", program, "--json", figures.name]
+        bench = [str(ROOT / "tools/bench"), "collect", "--turns", "3", "--program", program, "--json", figures.name]
         subprocess.run(bench, check=True, stdout=subprocess.DEVNULL)
         return json.load(open(figures.name))
 
