@@ -1,7 +1,7 @@
 """What recording costs: bytes of an iteration, by what of it is recorded, and the time of a step beside a plain one.
 
 `tools/laboratory/costs [--only MODEL ...]` writes COSTS.md beside this file; with --only, of those models alone, it
-prints what it has measured. Models are trained by one process; the largest wants 20 GB of memory and of disk."""
+prints what it has measured. Models are trained by one process; the largest wants 4 GB of memory and of disk."""
 
 import argparse
 import json
@@ -43,7 +43,6 @@ MODELS = (
         "Megatron-core", ".venv-megatron", "tools/frameworks/megatron/train.py", ["--layers", "8", "--hidden", "512"]
     ),
     Model("Llama of 162 M", ".venv", "tools/torchgpt/train.py", _llama(12, 768, 12, 2048, 50257)),
-    Model("Llama of 1 B", ".venv", "tools/torchgpt/train.py", _llama(16, 2048, 32, 5632, 32000)),
 )
 TIMED = {"tinygpt": "tinygpt", "megatron": "Megatron-core"}  # by the name that `tools/bench collect` has
 
