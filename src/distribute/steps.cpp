@@ -22,12 +22,12 @@ using Tallies = std::vector<UpdateTally>;
 
 template <class Message, class Rule>
 void transfer_rule(Message& message, Rule& rule) {
-  auto& [family, lr, weight_decay, decoupled, decay_follows_lr, maximize, beta1, beta2, eps, amsgrad, bias_correction,
-         correction_rounding, momentum, dampening, nesterov, floor, threshold, least_scale, caps_lr, averages_last_dims,
-         row_mean_dim, column_mean_dim, rounds_as_torch] = rule;
-  message(family, lr, weight_decay, decoupled, decay_follows_lr, maximize, beta1, beta2, eps, amsgrad, bias_correction,
-          correction_rounding, momentum, dampening, nesterov, floor, threshold, least_scale, caps_lr,
-          averages_last_dims, row_mean_dim, column_mean_dim, rounds_as_torch);
+  auto& [family, decoupled, decay_follows_lr, maximize, amsgrad, bias_correction, nesterov, rounds_as_torch, lr,
+         weight_decay, beta1, beta2, eps, correction_rounding, momentum, dampening, floor, threshold, least_scale,
+         row_mean_dim, column_mean_dim, averages_last_dims, caps_lr] = rule;
+  message(family, decoupled, decay_follows_lr, maximize, amsgrad, bias_correction, nesterov, rounds_as_torch, lr,
+          weight_decay, beta1, beta2, eps, correction_rounding, momentum, dampening, floor, threshold, least_scale,
+          row_mean_dim, column_mean_dim, averages_last_dims, caps_lr);
 }
 
 template <class Message, class Step>
