@@ -7,6 +7,7 @@
 
 #include "align/holders.h"
 #include "judge/messages.h"
+#include "tolerance/family.h"
 
 namespace ttrace {
 namespace {
@@ -203,9 +204,9 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
 
 // Lets nothing pass by what a choice has moved that rounding decides. Steps, and what follows them, jump by themselves.
 void judge_choice(Finding& finding, const Tolerance& tolerance, double margin) {
-  const Kind kind = finding.id.kind;
-  const bool jumps = kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter;
-  if (finding.verdict != Verdict::kPass || jumps || finding.light || finding.difference->differing == 0) return;
+  if (finding.verdict != Verdict::kPass || jumps(finding.id.kind) || finding.light ||
+      finding.difference->differing == 0)
+    return;
   const std::optional<double> allowed = allowed_without_choice(tolerance, margin);
   if (!allowed || finding.difference->rel_err() <= *allowed) return;
   set_verdict(

@@ -100,26 +100,26 @@ const LogicalTensor* find_update(const AlignedTrace& reference, const AlignedTra
   return nullptr;
 }
 
+Difference difference_of(const LogicalTensor& one, const LogicalTensor& other) {
+  const TensorPair pair{&one, &other};
+  CompareOptions options;
+  options.checksums = false;  // they are verified where the tensors of both runs are compared
+  return compare(std::span(&pair, 1), options).at(0);
+}
+
 // Returns the sum of the squares of what the parameter of the update has changed by since `before`, its value in the
 // first iteration that was recorded; 0: not, or unknown.
 double square_of_change(const Alignment& alignment, const TensorId& before, const TensorId& update) {
   const LogicalTensor* first = find_tensor(alignment, before);
   const LogicalTensor* after = find_tensor(alignment, update.with_kind(Kind::kParamAfter));
   if (first == nullptr || after == nullptr || first->shape != after->shape) return 0;
-  const TensorPair pair{first, after};
-  CompareOptions options;
-  options.checksums = false;  // they are verified where the tensors are compared with the reference's
-  return compare(std::span(&pair, 1), options).at(0).difference_square;
+  return difference_of(*first, *after).difference_square;
 }
 
 // Returns the sum of the squares of the reference's update; 0 where it has none.
 double square_of_update(const Alignment& reference, const TensorId& update) {
   const LogicalTensor* tensor = find_tensor(reference, update);
-  if (tensor == nullptr) return 0;
-  const TensorPair pair{tensor, tensor};
-  CompareOptions options;
-  options.checksums = false;  // they are verified where the tensors are compared with the candidate's
-  return compare(std::span(&pair, 1), options).at(0).reference_square;
+  return tensor == nullptr ? 0 : difference_of(*tensor, *tensor).reference_square;
 }
 
 bool is_stepped(const StatedSteps& stated, const StatedSteps::key_type& key) {

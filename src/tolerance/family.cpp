@@ -53,11 +53,6 @@ constexpr double kKindSpan = 4;     // three times the largest median of a kind
 constexpr double kTensorSpan = 10;  // five times the largest of a tensor
 constexpr std::size_t kFewTensors = 4;
 
-// An optimizer's step is not smooth (floors.cpp): a token that is routed elsewhere turns the sign of so many small
-// gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
-// So is what follows parameters, such as a moving average, and what a later iteration begins with.
-bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter; }
-
 bool is_left_by_step(const TensorId& id, std::int32_t first_iteration) {
   return (id.kind == Kind::kParam || id.kind == Kind::kBuffer) && id.iteration > first_iteration;
 }
@@ -296,6 +291,8 @@ double times_as_far(double from_reference, double from_like) {
 }
 
 }  // namespace
+
+bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter; }
 
 // Nothing that a perturbation reaches comes before the first iteration's parameters.
 void require_same_beginning(const RunDifferences& run) {

@@ -18,6 +18,11 @@ class UnlikeOthers : public InputError {
   std::string run;  // as RunDifferences::what names it
 };
 
+// An optimizer's step is not smooth (floors.cpp): a token that is routed elsewhere turns the sign of so many small
+// gradients that a typical update moves 17 times as far (Megatron-core's experts in bf16). It is held to the gradients.
+// So is what follows parameters, such as a moving average, and what a later iteration begins with.
+bool jumps(Kind kind);
+
 // Throws InputError, naming the run, where it begins with other parameters than the reference: it has another seed, or is
 // another program. Only pairs of parameters are looked at.
 void require_same_beginning(const RunDifferences& run);

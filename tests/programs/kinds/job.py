@@ -27,6 +27,15 @@ def own(batch: torch.Tensor) -> torch.Tensor:
     return batch.chunk(RANKS)[RANK]
 
 
+def gathered(x: torch.Tensor) -> torch.Tensor:
+    """All ranks' parts, without a gradient."""
+    if RANKS == 1:
+        return x
+    parts = [torch.empty_like(x) for _ in range(RANKS)]
+    dist.all_gather(parts, x.contiguous())
+    return torch.cat(parts)
+
+
 def summed(x: torch.Tensor) -> torch.Tensor:
     if RANKS == 1:
         return x

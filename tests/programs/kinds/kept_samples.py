@@ -3,17 +3,9 @@ follow the samples, of which one that is not used begins anew with a sample, the
 
 import sys
 
-import torch.distributed as dist
-from job import MISTAKE, RANKS, ddp, nn, own, scaled, step, summed, torch
+from job import MISTAKE, ddp, gathered, nn, own, scaled, step, summed, torch
 
 kind = sys.argv[1]
-
-
-def gathered(x):
-    parts = [torch.empty_like(x) for _ in range(RANKS)]
-    if RANKS > 1:
-        dist.all_gather(parts, x.contiguous())
-    return torch.cat(parts) if RANKS > 1 else x
 
 
 class Queue(nn.Module):

@@ -1,7 +1,6 @@
 """Experts that choose the tokens of all ranks with the largest scores; some tokens, and their scores, are the same."""
 
-import torch.distributed as dist
-from job import MISTAKE, RANK, RANKS, ddp, nn, own, scaled, step, torch
+from job import MISTAKE, ddp, gathered, nn, own, scaled, step, torch
 
 
 class Chosen(nn.Module):
@@ -14,14 +13,11 @@ class Chosen(nn.Module):
     def forward(self, tokens):
         x = self.embed(tokens)
         scores = self.router(x).softmax(-1)
-        every = [torch.empty_like(scores) for _ in range(RANKS)]
-        if RANKS > 1 and MISTAKE != "own":
-            dist.all_gather(every, scores.detach().contiguous())
-        every = torch.cat(every) if RANKS > 1 and MISTAKE != "own" else scores.detach()
+        every = scores.detach() if MISTAKE == "own" else gathered(scores.detach())
         chosen = torch.zeros_like(every)
         chosen.scatter_(0, every.topk(len(every) // 2, 0).indices, 1)
-        if RANKS > 1 and MISTAKE != "own":
-            chosen = chosen.chunk(RANKS)[RANK]
+        if MISTAKE != "own":
+            chosen = own(chosen)
         for number, expert in enumerate(self.experts):
             x = x + (chosen * scores)[:, number, None] * expert(x)
         return self.head(x.tanh())
