@@ -239,6 +239,15 @@ void Watcher::check(std::int32_t iteration, const fs::path& trace) {
 }
 
 Watcher::Check Watcher::look_at(std::int32_t iteration, const fs::path& trace) {
+  const Trace recorded = read_trace(trace);
+  if (std::ranges::all_of(recorded.ranks, [](const RankTrace& rank) { return rank.optimizer_steps.empty(); })) {
+    Check check;
+    check.iteration = iteration;
+    check.problem =
+        "no step of an optimizer was seen, so that the job counts as one iteration, in which its weights may have "
+        "changed; expected a program that steps a torch.optim.Optimizer";
+    return check;
+  }
   const fs::path log = options_.output / "check.log", json = options_.output / "check.json";
   std::error_code ignored;
   fs::remove(json, ignored);
@@ -269,7 +278,6 @@ Watcher::Check Watcher::look_at(std::int32_t iteration, const fs::path& trace) {
   }
   if (result.exit_code == kExitCouldNotLook) check.problem = last_line_of(log);
   if (result.exit_code == kExitSame) check.verdict = RunVerdict::kSame;
-  const Trace recorded = read_trace(trace);
   for (const RepeatedData& repeated : data_.look_at(recorded, options_.annotations)) {
     check.wrong.push_back(named(repeated));
   }

@@ -134,6 +134,25 @@ def test_a_rank_that_misses_the_loss_scale_is_asked_about(program, tmp_path):
     assert "has it missed a loss scale?" in process.stderr
 
 
+def test_a_program_that_changes_its_weights_by_itself_is_not_called_wrong(tmp_path):
+    """As word_language_model of pytorch/examples does: nothing tells where an iteration of it ends."""
+    path = tmp_path / "train.py"
+    path.write_text("""
+import torch
+net = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8))
+for _ in range(6):
+    net(torch.arange(8)).square().mean().backward()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter -= 0.5 * parameter.grad
+            parameter.grad = None
+""")
+    process = run([*watch(tmp_path / "watched"), *python(path)])
+    assert process.returncode == 2, process.stderr
+    (check,) = checks(tmp_path / "watched")
+    assert check["verdict"] == "could-not-look" and "no step of an optimizer was seen" in check["problem"]
+
+
 def test_a_checker_that_dies_ends_watching_and_not_the_job(program, tmp_path):
     """`nice` is what the check is started with."""
     (tmp_path / "nice").write_text("#!/bin/sh\nkill -9 $$\n")
