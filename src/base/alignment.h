@@ -15,6 +15,13 @@
 
 namespace ttrace {
 
+// How many micro-batches both sides run of one batch, and how many samples each of these has.
+struct CutOfBatch {
+  std::int64_t reference = 1, candidate = 1;
+  bool is_same_batch = true;  // as what the models are given says; else nothing tells which is which
+  std::int64_t reference_samples = 0, candidate_samples = 0;  // of a micro-batch; 0: not all have as many
+};
+
 // The result of aligning one trace. `findings` hold what the training code may have caused: missing and
 // duplicate ranks, omissions, overlaps, shards that do not fit. A tensor with an omission or overlap is
 // in `findings`, not in `tensors`.
@@ -27,6 +34,10 @@ struct Alignment {
   bool of_one_rank = false;  // every `order` is of one rank's execution
   // By micro-batch, the ranks that padded it to fewer positions than the reference: to the longest of their own samples.
   std::map<MicrobatchKey, std::set<std::int32_t>> padded_shorter;
+  // The iterations of which the micro-batches were put into the reference's (correspond/join_microbatches.h), and the
+  // tensors of these that could not be.
+  std::map<std::int32_t, CutOfBatch> joined;
+  std::set<TensorId> apart;
   bool slices = false;             // the ranks along the micro-batch axes run slices of every micro-batch
   std::string open_order;          // the micro-batch axes, where nothing tells which ones their ranks run; else empty
   std::vector<std::string> notes;  // patterns that matched nothing, tensors that no rule matched

@@ -29,6 +29,7 @@ std::map<std::int32_t, std::int64_t> microbatch_counts(const Alignment& alignmen
 // The iterations of both sides that have other numbers of micro-batches, with the numbers of both.
 struct MicrobatchCounts {
   std::int64_t reference = 0, candidate = 0;
+  bool operator==(const MicrobatchCounts&) const = default;
 };
 std::map<std::int32_t, MicrobatchCounts> other_microbatch_counts(const Alignment& reference,
                                                                  const Alignment& candidate);

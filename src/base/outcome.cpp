@@ -206,7 +206,11 @@ std::set<Kind> Report::unseen_kinds() const {
   for (const auto& [tensor, verdicts] : totals.by_name) {
     if (verdicts.pass > 0) seen.insert(tensor.second);
   }
-  std::erase_if(unseen, [&](Kind kind) { return seen.contains(kind); });
+  // A loss is known by the gradients that it gives.
+  const bool are_gradients_seen = seen.contains(Kind::kGradOutput);
+  std::erase_if(unseen, [&](Kind kind) {
+    return seen.contains(kind) || (kind == Kind::kScalar && are_gradients_seen);
+  });
   return unseen;
 }
 

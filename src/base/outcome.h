@@ -266,7 +266,8 @@ struct Report {
   // module is configured otherwise, or the job failed afterwards. Else `same`.
   RunVerdict verdict() const;
   bool same() const { return verdict() == RunVerdict::kSame; }
-  // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for.
+  // Kinds of which some tensors were not seen and none passed. What a side does not hold by design is not asked for, nor
+  // is a loss whose gradients were seen.
   std::set<Kind> unseen_kinds() const;
   // A loss of which no element is finite on either side: whatever else is equal, nothing was trained. Null: there is
   // none.

@@ -45,22 +45,31 @@ class PartFinder {
   std::optional<SourceOfPart> source_of(std::size_t part) {
     const Values wrong = wrong_values(part);
     if (wrong.size() < kFewestValues || !is_varied(wrong)) return std::nullopt;
-    const std::int32_t rank = suspect_.parts[part].rank;
+    const std::string own = describe_part(part);
     for (std::size_t other = 0; other < right_.size(); ++other) {
       if (other == part || suspect_.parts[other].shape != suspect_.parts[part].shape || !is_met(wrong, right_[other]))
         continue;
-      const std::int32_t from = suspect_.parts[other].rank;
-      return SourceOfPart{right_[other], from, fmt::format("the part of rank {} is that of rank {}", rank, from)};
+      return SourceOfPart{right_[other], suspect_.parts[other].rank,
+                          fmt::format("the part of {} is that of {}", own, describe_part(other))};
     }
     for (const auto& [time, values] : other_times()) {
       const Values then = values_at(values, suspect_.parts[part]);
       if (!is_met(wrong, then)) continue;
-      return SourceOfPart{then, rank, fmt::format("the part of rank {} is that of {}", rank, time)};
+      return SourceOfPart{then, suspect_.parts[part].rank, fmt::format("the part of {} is that of {}", own, time)};
     }
     return std::nullopt;
   }
 
  private:
+  // Names the micro-batch, too, where a rank has parts of several.
+  std::string describe_part(std::size_t part) const {
+    const LocalTensor& local = suspect_.parts[part];
+    const bool is_of_several = std::ranges::any_of(
+        suspect_.parts, [&](const LocalTensor& other) { return other.microbatch != suspect_.parts[0].microbatch; });
+    return is_of_several ? fmt::format("rank {}, its micro-batch {},", local.rank, local.microbatch)
+                         : fmt::format("rank {}", local.rank);
+  }
+
   Values wrong_values(std::size_t part) const { return values_at(suspect_.candidate_values, suspect_.parts[part]); }
   bool is_met(const Values& values, const Values& predicted) const {
     return values == predicted || relative_distance(values, predicted) <= suspect_.bound;

@@ -56,8 +56,10 @@ void add_second_run(Report& report, const Report& second) {
     const auto same_module = [&](const RootCause& other) { return other.module == root.module; };
     const auto root_by_itself =
         std::find_if(second.explanation.roots.begin(), second.explanation.roots.end(), same_module);
-    const bool is_confirmed =
-        root_by_itself != second.explanation.roots.end() || still_wrong.contains(wrong_tensor(report, root));
+    // The second run has the reference's parameters, and what a run begins with follows from nothing in it.
+    const bool is_beginning = report.findings[root.finding].id.kind == Kind::kParam;
+    const bool is_confirmed = is_beginning || root_by_itself != second.explanation.roots.end() ||
+                              still_wrong.contains(wrong_tensor(report, root));
     root.standing = is_confirmed ? Standing::kConfirmed : Standing::kMoved;
     if (is_confirmed) reported_modules.insert(root.module);
     if (root_by_itself != second.explanation.roots.end() && !root.diagnosis && root_by_itself->diagnosis) {

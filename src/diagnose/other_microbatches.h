@@ -8,13 +8,6 @@
 
 namespace ttrace {
 
-// How many micro-batches both sides run of one batch, and how many samples each of these has.
-struct CutOfBatch {
-  std::int64_t reference = 1, candidate = 1;
-  bool is_same_batch = true;  // as what the models are given says; else nothing tells which is which
-  std::int64_t reference_samples = 0, candidate_samples = 0;  // of a micro-batch; 0: not all have as many
-};
-
 // Returns the iterations in which both sides run other numbers of micro-batches, where in some iteration what their
 // models are given says that these are the same samples, cut otherwise: the extents of its first dimension add up to the
 // same, and none of the candidate's micro-batches has a number of samples that one of the reference's has. Empty where a

@@ -146,7 +146,28 @@ bool is_redrawn(const TensorId& id, const Evidence& evidence) {
   });
 }
 
+double largest_error_of(const Finding& finding) {
+  return std::max(finding.difference->rel_err(), finding.difference->replica_rel_err());
+}
+
+bool begins_by_rounding(const Finding& finding, const Evidence& evidence) {
+  constexpr double kRoundings = 64;
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
+  const bool is_beginning = finding.id.kind == Kind::kParam && finding.verdict == Verdict::kFail && finding.difference;
+  const bool is_value = finding.reason == Reason::kExceedsTolerance || finding.reason == Reason::kReplicasDisagree;
+  if (!is_beginning || tensor == nullptr || !is_value) return false;
+  const double epsilon = epsilon_of(tensor->dtype);  // of less than fp32, a few are no small error
+  return epsilon <= epsilon_of(Dtype::kFloat32) && largest_error_of(finding) <= kRoundings * epsilon;
+}
+
 std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {
+  if (begins_by_rounding(finding, evidence)) {
+    return fmt::format(
+        "it begins with the reference's value but for rounding ({:.2g}), as what a program fits to its data does, by "
+        "least squares or by clustering, whose sums may round otherwise in each process; what follows may be off by "
+        "that. To compare, round it, or fit it once and load it in both runs",
+        largest_error_of(finding));
+  }
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
   if (tensor == nullptr || !may_be_drawn(finding)) return {};
   if (is_drawn(finding, *tensor, evidence)) return describe_drawn(finding.id, *tensor, evidence);

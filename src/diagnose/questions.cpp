@@ -111,7 +111,8 @@ class Questions {
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       const bool is_of_some = finding.id.microbatch != kNoMicrobatch || are_run_by_none(finding);
-      const bool is_of_cut = is_of_some && cut_.contains(finding.id.iteration);
+      const bool is_of_cut =
+          (is_of_some && cut_.contains(finding.id.iteration)) || evidence_.candidate.apart.contains(finding.id);
       if (is_of_cut && !reasons_[i] && is_wrong(finding)) reasons_[i] = Reason::kOtherMicrobatches;
     }
   }
@@ -383,12 +384,18 @@ class Questions {
 
   // Marks what failed and follows from `origin`, itself included: for a guess, only what is guessed as well.
   void mark_followers(std::size_t origin, Reason reason) {
+    constexpr double kMostRoundings = 64;  // that a beginning is off by, and what follows from it
+    const bool is_rounding = begins_by_rounding(report_.findings[origin], evidence_);
+    const auto is_near = [&](const Finding& finding) {
+      return finding.difference && finding.allowed && largest_error_of(finding) <= kMostRoundings * *finding.allowed;
+    };
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
       if (follows_from_[i] != origin || reasons_[i] || !is_wrong(finding)) continue;
       if (reason == Reason::kGuessedPlacement && !may_follow(origin, i)) continue;
-      const bool is_mistake = are_unequal_copies(finding) || is_redrawn(finding.id, evidence_);
+      const bool is_mistake = (!is_rounding && are_unequal_copies(finding)) || is_redrawn(finding.id, evidence_);
       if (reason == Reason::kOwnNumbers && is_mistake) continue;
+      if (is_rounding && !is_near(finding)) continue;
       const bool differs_by_it = reason == Reason::kOwnNumbers && finding.verdict == Verdict::kFail;
       if (differs_by_it || finding.guessed) reasons_[i] = reason;
     }
@@ -407,7 +414,8 @@ class Questions {
       const std::string each = samples == 0 ? "" : fmt::format(" of {}", count_of(samples, "sample"));
       return fmt::format("{} micro-batch{}{}", count, count == 1 ? "" : "es", each);
     };
-    const CutOfBatch& cut = cut_.at(iteration);
+    const auto joined = evidence_.candidate.joined.find(iteration);
+    const CutOfBatch& cut = joined == evidence_.candidate.joined.end() ? cut_.at(iteration) : joined->second;
     if (!cut.is_same_batch) {
       return fmt::format(
           "iteration {}: the reference calls its model {} times, and the candidate {} times in all. Nothing says which "
@@ -417,11 +425,16 @@ class Questions {
           iteration, cut.reference, cut.candidate);
     }
     const std::string of_candidate = microbatches(cut.candidate, cut.candidate_samples);
+    const std::string_view is_compared = joined == evidence_.candidate.joined.end()
+                                             ? "What a micro-batch makes cannot be compared then; the gradients that "
+                                               "steps take, updates and parameters are"
+                                             : "What is made of all samples of a micro-batch, or padded to them, "
+                                               "cannot be compared then; what has a row for each sample is";
     return fmt::format(
-        "iteration {}: the reference runs the batch in {}, the candidate in {}. What a micro-batch makes cannot be "
-        "compared then; the gradients that steps take, updates and parameters are. To compare all of it, run the "
+        "iteration {}: the reference runs the batch in {}, the candidate in {}. {}. To compare all of it, run the "
         "reference in {} as well (its gradients accumulated), or the candidate in {}, of which each rank has a part",
-        iteration, microbatches(cut.reference, cut.reference_samples), of_candidate, of_candidate, cut.reference);
+        iteration, microbatches(cut.reference, cut.reference_samples), of_candidate, is_compared, of_candidate,
+        cut.reference);
   }
 
   std::string sentence_about(std::size_t i, Reason reason) const {

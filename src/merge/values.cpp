@@ -52,6 +52,7 @@ std::vector<LocalTensor> local_tensors_of(const LogicalTensor& tensor, std::int3
     if (local.positions.empty()) {
       local.rank = piece.rank;
       local.shape = piece.entry->shape;
+      local.microbatch = piece.entry->id.microbatch;
       local.positions.assign(static_cast<std::size_t>(element_count(local.shape)), -1);
     }
     for_each_run(piece, tensor.shape,

@@ -19,6 +19,7 @@ struct LocalTensor {
   std::int32_t rank = 0;
   Shape shape;
   std::vector<std::int64_t> positions;  // of each element, in row-major order; -1: it is padding
+  std::int32_t microbatch = kNoMicrobatch;  // by the rank's own number
 };
 
 // The ranks' tensors that `values_of` puts together; of several terms only the first.

@@ -55,4 +55,6 @@ double epsilon_of(Dtype dtype) {
   return bits < 0 ? 0.0 : std::ldexp(1.0, -bits);
 }
 
+Dtype coarser(Dtype a, Dtype b) { return epsilon_of(a) > epsilon_of(b) ? a : b; }
+
 }  // namespace ttrace

@@ -36,4 +36,7 @@ bool is_floating(Dtype dtype);
 // bfloat16. 0 for integers and bool, whose arithmetic is exact.
 double epsilon_of(Dtype dtype);
 
+// The one with the larger epsilon: what is computed in one of them and stored in the other was rounded to it.
+Dtype coarser(Dtype a, Dtype b);
+
 }  // namespace ttrace

@@ -48,8 +48,6 @@ std::string describe_sums(const abft::Fault& fault) {
 
 }  // namespace
 
-Dtype coarser(Dtype a, Dtype b) { return epsilon_of(a) >= epsilon_of(b) ? a : b; }
-
 std::string describe(const abft::Verification& faulty, std::string_view operands) {
   std::int64_t located = 0, lines = 0;
   for (const abft::Fault& fault : faulty.faults) ++(fault.located() ? located : lines);

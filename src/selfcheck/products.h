@@ -18,8 +18,4 @@ abft::Verification verify_product(const abft::Product& product, abft::Rounding r
 // 0.499, of its column 0.5); ...". The sums say nothing where the error is no larger than what they may round by.
 std::string describe(const abft::Verification& faulty, std::string_view operands);
 
-// Returns the dtype that rounds more. Under autocast a linear multiplies in the narrower dtype, of its output and that
-// one's gradient, whatever its weight and the gradients that come of it are stored in.
-Dtype coarser(Dtype a, Dtype b);
-
 }  // namespace ttrace

@@ -172,15 +172,14 @@ void require_one_iteration(const Alignment& reference) {
 }
 
 Tolerance default_for(const LogicalTensor& tensor, Dtype compute, std::int64_t terms, const Depths& depths) {
-  // A tensor that is stored in less than it was computed in was rounded to that.
-  const Dtype coarser = epsilon_of(tensor.dtype) > epsilon_of(compute) ? tensor.dtype : compute;
-  const double unit = rounding_of_sums(coarser, kDefaultMargin, terms);
+  const Dtype rounded_to = coarser(tensor.dtype, compute);
+  const double unit = rounding_of_sums(rounded_to, kDefaultMargin, terms);
   Tolerance tolerance;
   const Kind kind = tensor.id.kind;
   if (kind == Kind::kParam || kind == Kind::kMaster || kind == Kind::kBuffer) {
     tolerance.floor = epsilon_of(tensor.dtype);
   } else if (const auto units = units_of(tensor, depths)) {
-    tolerance.floor = tensor.id.kind == Kind::kScalar ? std::max(unit, epsilon_of(coarser)) : unit * *units;
+    tolerance.floor = tensor.id.kind == Kind::kScalar ? std::max(unit, epsilon_of(rounded_to)) : unit * *units;
   } else {
     tolerance.floor = 1;
   }

@@ -3,7 +3,7 @@
 // A perturbation need not reach a tensor at all (a gradient that does not depend on the input), which does not make the
 // candidate's rounding of it any smaller. Rounding to the nearest moves x by up to half a step, evenly distributed,
 // which is eps |x| / sqrt(12) in root mean square where |x| is just above a power of two, and less elsewhere; eps is
-// that of the dtype that computes. Reference and candidate round each on its own, so that the norm of what lies between
+// that of the dtype that computes, or stores the tensor, whichever is coarser. Reference and candidate round each on its own, so that the norm of what lies between
 // them is
 //
 //   floor = eps / sqrt(6)
@@ -57,7 +57,7 @@
 //
 // For a single number that is no tensor (the loss, the gradient's norm) a rounding step of bf16 is a hundred times what
 // it really moves by, and hides a wrong loss. Its floor is that of one element, but no less than a rounding step of the
-// dtype that the number is stored in, and no more than one of the compute dtype, which is the floor of everything else.
+// dtype that the number is stored in, and no more than one of the dtype that computes, or stores it, if that is coarser.
 // The norm of all gradients is a long sum: it may be off by what the reference's own is (own_norms.cpp), too.
 #include "tolerance/floors.h"
 
@@ -203,7 +203,8 @@ double rounding_jump(const LogicalTensor& step, const Difference& difference, co
 double rounding_floor(Kind kind, Dtype stored, const EstimateOptions& options, std::int64_t terms) {
   // Nothing computes initial parameters: they may differ by a rounding step of the dtype they are stored in.
   if (kind == Kind::kParam || kind == Kind::kBuffer) return epsilon_of(stored);
-  return rounding_of_sums(options.compute_dtype, options.margin, terms);
+  // What is stored in less than it was computed in was rounded to that.
+  return rounding_of_sums(coarser(stored, options.compute_dtype), options.margin, terms);
 }
 
 double rounding_of_sums(Dtype dtype, double margin, std::int64_t terms) {
@@ -261,14 +262,16 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
     const Kind kind = tensor.id.kind;
     const std::int64_t elements = element_count(tensor.shape);
     const ToleranceKey key = {kind, tensor.id.name};
+    const auto measured = responses.find(key);
+    if (measured == responses.end()) continue;
     double& floor = floors[key];
     Squares own;
-    own.add(responses.at(key));
+    own.add(measured->second);
     const auto of_group = groups.find({kind, without_numbers(tensor.id.name)});
     const Squares& group = of_group == groups.end() ? own : of_group->second;
     const double luck = few_elements_floor(std::max(own.rms(), group.rms()), group.count, elements, options.margin);
     if (kind == Kind::kScalar && elements == 1) {
-      const double most = epsilon_of(options.compute_dtype);
+      const double most = epsilon_of(coarser(tensor.dtype, options.compute_dtype));
       floor = std::max(floor, std::clamp(luck, std::min(epsilon_of(tensor.dtype), most), most));
     } else {
       floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options, terms)});

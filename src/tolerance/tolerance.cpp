@@ -185,8 +185,8 @@ void require_plausible_floors(const ToleranceFile& file, const StoredTensors& te
                                      stored->second.routed ? 1 : stored->second.elements, file.margin);
     const double norm = is_gradient_norm(key) ? gradients.rounding_of_norm(stored->second.dtype) : 0;
     const double by_order = summing_epsilon(step) * std::sqrt(static_cast<double>(elements));
-    const Dtype coarser = epsilon_of(stored->second.dtype) > epsilon_of(compute) ? stored->second.dtype : compute;
-    const double unreached = may_be_unreached(key.first) ? allowed_at(depth, coarser, terms) / file.margin : 0;
+    const Dtype rounded_to = coarser(stored->second.dtype, compute);
+    const double unreached = may_be_unreached(key.first) ? allowed_at(depth, rounded_to, terms) / file.margin : 0;
     const bool is_few = stored->second.elements <= kFewElements;
     const bool is_number = stored->second.elements == 1 && may_cross_zero(key.first, key.second);
     const double remainder = (is_few && may_be_remainder(key.first)) || is_number ? kMostOfRemainder : 0;

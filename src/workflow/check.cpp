@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/outcome.h"
 #include "correspond/by_sequence.h"
+#include "correspond/join_microbatches.h"
 #include "diagnose/configurations.h"
 #include "diagnose/log_probs.h"
 #include "diagnose/loss_scales.h"
@@ -327,6 +328,9 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<Possi
     number_experts(loaded.reference.alignment, candidate, loaded);
     loaded.candidate =
         align_trace(std::move(candidate), loaded.annotations, layout_of(loaded.reference.alignment), options.threads);
+    for (std::string& note : join_microbatches(loaded.reference.alignment, loaded.candidate.alignment)) {
+      loaded.notes.push_back(std::move(note));
+    }
     return loaded;
   }
   TranslatedRun run =

@@ -124,3 +124,14 @@ def test_the_factor_of_clipping_is_found_and_a_changed_element_is_not_overlooked
     wrong[40_000] *= 1.001
     factors = clip_factors({"a": (wrong, main), "b": (other * factor, other)})
     assert factors["a"] is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_factor_of_clipping_in_fp64_does_not_depend_on_how_sums_round(seed):
+    generator = torch.Generator().manual_seed(seed)
+    mains = [torch.randn(size, generator=generator, dtype=torch.float64) for size in (3, 500, 20_000)]
+    factor = 0.1 + torch.rand((), generator=generator, dtype=torch.float64).item()
+    factors = clip_factors({size: (main * factor, main) for size, main in enumerate(mains)})
+    assert list(factors.values()) == [pytest.approx(factor, rel=1e-15)] * 3
+    factors = clip_factors({size: (main * factor * (1 + 1e-15 * size), main) for size, main in enumerate(mains)})
+    assert None in factors.values()

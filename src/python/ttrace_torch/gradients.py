@@ -26,7 +26,7 @@ from .clock import Chunk, Microbatch
 from .collector import Collector
 from .frame import Frame
 from .library import Kind, TensorId
-from .tensors import is_capturing
+from .tensors import LOSS_OF_NO_MODEL, is_capturing
 
 
 class Gradients:
@@ -34,6 +34,7 @@ class Gradients:
         self._collector = collector
         self._hooked_parameters: set[tuple[int, int]] = set()  # (chunk, id of the parameter)
         self._left_out: set[tuple[int, str]] = set()  # (chunk, name) of parameters
+        self._loss_of_no_model = False  # since the last backward of a model, one of a number that no model has made
         self._first_in_backward: Microbatch | None = None  # whose gradient came first in this backward
         # Of each micro-batch: name of a parameter -> sum of its gradients so far, and where that lies.
         self._portions: dict[Microbatch, dict[str, tuple[torch.Tensor, str]]] = {}
@@ -301,7 +302,15 @@ class Gradients:
         self._record_finished_portions()
         roots, gradients = _as_list(roots), [gradient for gradient in _as_list(gradients) if gradient is not None]
         microbatch = self._first_in_backward
-        if microbatch is None or not microbatch.recorded or len(roots) != 1 or roots[0].numel() != 1:
+        is_of_value = len(roots) == 1 and roots[0].numel() == 1
+        if microbatch is None:
+            self._loss_of_no_model = self._loss_of_no_model or (is_of_value and not gradients)
+            return
+        if self._loss_of_no_model:
+            self._loss_of_no_model = False
+            chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
+            self._collector.not_seen(LOSS_OF_NO_MODEL, (Kind.SCALAR,), chunk, tensors=["loss"])
+        if not microbatch.recorded or not is_of_value:
             return
         if gradients and gradients[0].numel() != 1:
             return  # a pipeline stage's output, whose data was freed

@@ -1,7 +1,7 @@
 """How the gradient that an optimizer was given follows from the main gradient: clipping by a norm multiplies all by one
 number, which is not known beforehand (a program may clip by hand) and so is measured."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 
 import torch
 
@@ -13,7 +13,7 @@ _ENOUGH = 1 << 20  # elements: of so many, roundings leave no trace in the facto
 def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
     """Of gradients that are clipped together, each as given to the optimizer and as recorded: the number that the
     recorded one was multiplied by, one for all that are not unchanged. None where that does not give, in every element,
-    what was given, to 2 ulp; below fp32, whose ulp is no small error, to the bit. Zeros have the number of the others.
+    what was given, to 2 ulp, of fp64 to 4; below fp32, whose ulp is no small error, to the bit. Zeros have the number of the others.
     """
     factors: dict[Hashable, float | None] = {}
     changed, equal = {}, {}
@@ -44,13 +44,20 @@ def _are_equal(given: torch.Tensor, main: torch.Tensor) -> bool:
     return all(torch.equal(a, b) for a, b in _pieces(given, main))
 
 
-def _common_factor(pairs: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> float:
+def _common_factor(pairs: Collection[tuple[torch.Tensor, torch.Tensor]]) -> float:
     """Least squares over the first elements. Whether it is the factor of all, `_is_product` finds out."""
+    factor = _least_squares(pairs, 0.0)
+    # The sums round by more than an ulp of fp64, which is what is left of it here.
+    return factor + _least_squares(pairs, factor)
+
+
+def _least_squares(pairs: Collection[tuple[torch.Tensor, torch.Tensor]], without: float) -> float:
+    """The number times which the second of each pair is what is left of the first."""
     product = square = 0.0
     elements = 0
     for given, main in pairs:
         for a, b in _pieces(given, main):
-            product += torch.dot(a, b).item()
+            product += torch.dot(a - without * b, b).item()
             square += torch.dot(b, b).item()
             elements += b.numel()
             if square and elements >= _ENOUGH:
@@ -65,10 +72,9 @@ def _is_product(given: torch.Tensor, factor: float, main: torch.Tensor) -> bool:
         return True
     info = torch.finfo(given.dtype)
     subnormal = info.smallest_normal * info.eps
-    # One to two ulp, and as much where they are all equal.
-    return all(
-        bool(((a - factor * b).abs() <= info.eps * a.abs() + 2 * subnormal).all()) for a, b in _pieces(given, main)
-    )
+    # One to two ulp, and as much where they are all equal; in fp64, the product of which rounds here too, twice that.
+    most = info.eps * (2 if given.dtype == torch.float64 else 1)
+    return all(bool(((a - factor * b).abs() <= most * a.abs() + 2 * subnormal).all()) for a, b in _pieces(given, main))
 
 
 def _pieces(given: torch.Tensor, main: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

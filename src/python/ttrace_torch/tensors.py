@@ -25,6 +25,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.nn
 
 INSIDE_GRAPH = "computed inside a CUDA graph that is being captured"
 INSIDE_TRANSFORM = "computed inside a transform of torch.func"
+LOSS_OF_NO_MODEL = "its backward() reaches no model, whose outputs' gradients are given to a later one"
 INSIDE_BACKWARD = "computed in the backward of a torch.autograd.Function alone"
 
 

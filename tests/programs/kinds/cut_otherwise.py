@@ -1,20 +1,58 @@
-"""A batch that several ranks run in micro-batches, and one process in one piece: who saves memory does so."""
+"""A batch that several ranks run in micro-batches, and one process in one piece: who saves memory does so. Arguments:
+`striped` deals samples out in turns, `uneven` in micro-batches of unlike sizes, `sum` adds losses up, `tokens` are
+sequences, whose logits are flat, and `balance` is of all samples of a call, and no part of the loss."""
 
-from job import MISTAKE, RANK, RANKS, ddp, nn, own, scaled, torch
+import sys
 
-model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
-net, criterion = ddp(model), nn.CrossEntropyLoss()
+from job import MISTAKE, RANK, RANKS, ddp, nn, scaled, torch
+
+CHOICE = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix, self.head = nn.Embedding(12, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.mix(self.embed(tokens)))).flatten(0, 1)
+
+
+class Balance(nn.Module):
+    def forward(self, scores):
+        return scores.softmax(-1).mean(0).square().sum()
+
+
+def parts(batch: torch.Tensor) -> list[torch.Tensor]:
+    """The rank's micro-batches."""
+    if RANKS == 1:
+        return [batch]
+    mine = batch[RANK::RANKS] if CHOICE == "striped" else batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]
+    return list(mine.split((3, 1) if CHOICE == "uneven" else 2))
+
+
+model = Tokens() if CHOICE == "tokens" else nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
+net, balance = ddp(model), Balance()
+criterion = nn.CrossEntropyLoss(reduction="sum" if CHOICE in ("sum", "uneven") else "mean")
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-pieces = 1 if RANKS == 1 else 2
 for _ in range(2):
-    samples, labels = own(torch.randn(8, 16)).chunk(pieces), own(torch.randint(4, (8,))).chunk(pieces)
+    data = torch.randint(12, (8, 6)) if CHOICE == "tokens" else torch.randn(8, 16)
+    labels = torch.randint(4, (8, 6) if CHOICE == "tokens" else (8,))
+    pieces = parts(data)
     optimizer.zero_grad()
-    for piece, (inputs, wanted) in enumerate(zip(samples, labels, strict=True)):
+    for piece, (inputs, wanted) in enumerate(zip(pieces, parts(labels), strict=True)):
         if MISTAKE == "dropped" and piece == 1:
             break
-        loss = scaled(criterion(net(inputs), wanted))
-        (loss if MISTAKE == "divisor" else loss / pieces).backward()
+        scores = net(inputs)
+        loss = scaled(criterion(scores, wanted.flatten()))
+        if CHOICE == "balance":
+            balance(scores)
+        if CHOICE in ("sum", "uneven"):  # DDP takes the mean of the ranks'
+            loss = loss * RANKS / 8
+        elif MISTAKE != "divisor":
+            loss = loss / len(pieces)
+        loss.backward()
     if MISTAKE == "weight" and RANK == 1:
         with torch.no_grad():
-            model[0].weight[0] *= 1.01
+            next(model.parameters())[0] *= 1.01
     optimizer.step()

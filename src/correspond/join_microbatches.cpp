@@ -1,0 +1,469 @@
+#include "correspond/join_microbatches.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "align/pieces.h"
+#include "base/lookup.h"
+#include "identify/given_inputs.h"
+#include "identify/samples.h"
+#include "merge/elements.h"
+#include "merge/values.h"
+
+namespace ttrace {
+namespace {
+
+// Where the samples of a micro-batch lie: which of the reference's micro-batches has them, and their numbers in it.
+struct PlaceInBatch {
+  std::int32_t microbatch = 0;
+  Samples samples;
+};
+
+// How an iteration is cut, by the candidate's micro-batch; and how many samples the reference's have.
+struct CutIteration {
+  std::vector<PlaceInBatch> places;
+  std::vector<std::int64_t> samples;
+};
+
+// The tensors of the micro-batches that lie in one of the reference's, and where.
+struct JoinedPart {
+  const LogicalTensor* tensor = nullptr;
+  const PlaceInBatch* place = nullptr;
+};
+using JoinedParts = std::vector<JoinedPart>;
+
+// The tensors of an iteration by micro-batch; empty where some lacks it, or is no plain tensor.
+std::vector<const LogicalTensor*> tensors_of(const Alignment& alignment, TensorId id, std::int64_t microbatches) {
+  std::vector<const LogicalTensor*> tensors;
+  for (std::int64_t i = 0; i < microbatches; ++i) {
+    id.microbatch = static_cast<std::int32_t>(i);
+    const LogicalTensor* tensor = find_tensor(alignment, id);
+    if (tensor == nullptr || tensor->rows || tensor->kept || tensor->sketched) return {};
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+// The dimension in which alone the parts differ from the whole, each of them shorter. Nothing where there is none.
+std::optional<std::size_t> dimension_cut(const Shape& whole, const std::vector<Shape>& parts) {
+  std::optional<std::size_t> cut;
+  for (const Shape& part : parts) {
+    if (part.size() != whole.size()) return std::nullopt;
+    for (std::size_t d = 0; d < whole.size(); ++d) {
+      if (part[d] == whole[d]) continue;
+      if (part[d] > whole[d] || cut.value_or(d) != d) return std::nullopt;
+      cut = d;
+    }
+  }
+  return cut;
+}
+
+std::vector<Shape> shapes_of(const std::vector<const LogicalTensor*>& tensors) {
+  std::vector<Shape> shapes;
+  for (const LogicalTensor* tensor : tensors) shapes.push_back(tensor->shape);
+  return shapes;
+}
+
+std::vector<std::byte> bytes_of(const LogicalTensor& tensor) {
+  const Elements elements(tensor);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(elements.bytes()));
+  elements.copy_to(bytes.data());
+  return bytes;
+}
+
+// What one input tells of the samples: those of the candidate's micro-batches by number among those of all of the
+// reference's, one micro-batch behind the other.
+struct TellingInput {
+  Telling telling;
+  std::vector<std::int64_t> of_reference, of_candidate;  // how many samples, by micro-batch
+};
+
+std::optional<TellingInput> told_by(const std::vector<const LogicalTensor*>& reference,
+                                    const std::vector<const LogicalTensor*>& candidate) {
+  if (reference.empty() || candidate.empty()) return std::nullopt;
+  const std::vector<Shape> wholes = shapes_of(reference), parts = shapes_of(candidate);
+  const auto dim = dimension_cut(wholes[0], parts);
+  if (!dim) return std::nullopt;
+  TellingInput input;
+  std::int64_t left = 0;
+  std::vector<std::uint64_t> whole;
+  std::vector<std::vector<std::uint64_t>> hashes;
+  for (const LogicalTensor* tensor : reference) {
+    if (tensor->shape.size() != wholes[0].size()) return std::nullopt;
+    for (std::size_t d = 0; d < wholes[0].size(); ++d) {
+      if (d != *dim && tensor->shape[d] != wholes[0][d]) return std::nullopt;
+    }
+    input.of_reference.push_back(tensor->shape[*dim]);
+    left += tensor->shape[*dim];
+    const auto rows = hashes_of_rows(bytes_of(*tensor).data(), tensor->shape, *dim, tensor->dtype);
+    whole.insert(whole.end(), rows.begin(), rows.end());
+  }
+  for (const LogicalTensor* tensor : candidate) {
+    if (tensor->dtype != reference[0]->dtype) return std::nullopt;
+    input.of_candidate.push_back(tensor->shape[*dim]);
+    left -= tensor->shape[*dim];
+    hashes.push_back(hashes_of_rows(bytes_of(*tensor).data(), tensor->shape, *dim, tensor->dtype));
+  }
+  if (left != 0) return std::nullopt;
+  const bool are_numbers = element_count(wholes[0]) == wholes[0][*dim];
+  auto telling = telling_of_hashes(whole, hashes, are_numbers);
+  if (!telling) return std::nullopt;
+  input.telling = *std::move(telling);
+  return input;
+}
+
+// True where `a` tells the samples better than `b`: by all micro-batches, of whole samples, by more different ones.
+bool tells_better(const TellingInput& a, const TellingInput& b) {
+  const auto rank = [](const TellingInput& input) {
+    return std::tuple(!input.telling.exact, input.telling.samples.size(), -std::int64_t(input.telling.different));
+  };
+  return rank(a) < rank(b);
+}
+
+// Returns where the micro-batches of an iteration lie; nothing where no input tells it, or one lies in two of the
+// reference's.
+std::optional<CutIteration> cut_of(const Alignment& reference, const Alignment& candidate, std::int32_t iteration,
+                                   const MicrobatchCounts& counts) {
+  std::optional<TellingInput> best;
+  for (const auto& [id, tensor] : reference.tensors) {
+    const bool is_given = id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch == 0;
+    if (id.iteration != iteration || !is_given || !is_of_whole_model(id)) continue;
+    auto told = told_by(tensors_of(reference, id, counts.reference), tensors_of(candidate, id, counts.candidate));
+    if (told && (!best || tells_better(*told, *best))) best = std::move(told);
+  }
+  if (!best) return std::nullopt;
+  CutIteration cut;
+  cut.samples = best->of_reference;
+  auto sample = best->telling.samples.begin();
+  for (const std::int64_t count : best->of_candidate) {
+    PlaceInBatch place{0, Samples(sample, sample + count)};
+    sample += count;
+    std::int64_t first = 0;
+    while (place.samples[0] >= first + cut.samples[static_cast<std::size_t>(place.microbatch)]) {
+      first += cut.samples[static_cast<std::size_t>(place.microbatch++)];
+    }
+    for (std::int64_t& number : place.samples) {
+      number -= first;
+      if (number < 0 || number >= cut.samples[static_cast<std::size_t>(place.microbatch)]) return std::nullopt;
+    }
+    cut.places.push_back(std::move(place));
+  }
+  return cut;
+}
+
+// True where the iteration has nothing that a model was given, as light ones.
+bool lacks_inputs(const Alignment& reference, std::int32_t iteration) {
+  return std::ranges::none_of(reference.tensors, [&](const auto& item) {
+    const TensorId& id = item.first;
+    return id.iteration == iteration && id.kind == Kind::kInput && is_of_whole_model(id);
+  });
+}
+
+// A tensor that all parts have in common, but for its pieces.
+LogicalTensor like_parts(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
+  LogicalTensor all = *parts[0].tensor;
+  all.id = id;
+  all.shape = shape;
+  all.bytes = 0;
+  for (const auto& [tensor, place] : parts) {
+    all.order = std::min(all.order, tensor->order);
+    all.bytes += tensor->bytes;
+    all.guessed = all.guessed || tensor->guessed;
+    if (all.doubt.empty()) all.doubt = tensor->doubt;
+  }
+  return all;
+}
+
+// Appends a piece of a part for each stretch of its rows that lie one behind the other in the batch.
+void append_rows(const Piece& piece, const PlaceInBatch& place, std::size_t dim, std::int64_t rows_a_sample,
+                 std::vector<Piece>& pieces) {
+  const std::int64_t begin = piece.logical.start[dim], end = begin + piece.logical.size[dim];
+  const auto place_of = [&](std::int64_t row) {
+    return place.samples[static_cast<std::size_t>(row / rows_a_sample)] * rows_a_sample + row % rows_a_sample;
+  };
+  for (std::int64_t row = begin; row < end;) {
+    std::int64_t stop = row + 1;
+    while (stop < end && place_of(stop) == place_of(row) + stop - row) ++stop;
+    Piece of_batch = piece;
+    of_batch.logical.start[dim] = place_of(row);
+    of_batch.logical.size[dim] = stop - row;
+    of_batch.offset += (row - begin) * piece.strides[dim];
+    pieces.push_back(std::move(of_batch));
+    row = stop;
+  }
+}
+
+// The rows of all parts, along `dim`.
+LogicalTensor rows_of(const TensorId& id, const Shape& shape, JoinedParts parts, std::size_t dim,
+                      std::int64_t rows_a_sample) {
+  LogicalTensor all = like_parts(id, shape, parts);
+  all.guessed = all.guessed || rows_a_sample > 1;  // those of a sample may lie together, or apart
+  std::vector<std::pair<LogicalTensor, PlaceInBatch>> kept;
+  for (const auto& [tensor, place] : parts) kept.emplace_back(*tensor, *place);
+  const auto shared = std::make_shared<const decltype(kept)>(std::move(kept));
+  all.pieces = [shared, dim, rows_a_sample] {
+    std::vector<Piece> pieces;
+    for (const auto& [tensor, place] : *shared) {
+      for (const Piece& piece : tensor.pieces()) append_rows(piece, place, dim, rows_a_sample, pieces);
+    }
+    sort_pieces(pieces);
+    return pieces;
+  };
+  return all;
+}
+
+std::int32_t replicas_in(const std::vector<Piece>& pieces) {
+  std::int32_t replicas = 0;
+  for (const Piece& piece : pieces) replicas = std::max(replicas, piece.replica + 1);
+  return replicas;
+}
+
+// The sum of the parts. Copies that only some of the parts have are left out: there is no sum of them.
+LogicalTensor sum_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
+  LogicalTensor all = like_parts(id, shape, parts);
+  std::vector<LogicalTensor> kept;
+  for (const auto& [tensor, place] : parts) kept.push_back(*tensor);
+  const auto shared = std::make_shared<const std::vector<LogicalTensor>>(std::move(kept));
+  all.pieces = [shared] {
+    std::vector<std::vector<Piece>> of_parts;
+    std::int32_t replicas = std::numeric_limits<std::int32_t>::max(), terms = 0;
+    for (const LogicalTensor& part : *shared) {
+      of_parts.push_back(part.pieces());
+      replicas = std::min(replicas, replicas_in(of_parts.back()));
+    }
+    std::vector<Piece> pieces;
+    for (const std::vector<Piece>& of_part : of_parts) {
+      std::int32_t next = terms;
+      for (const Piece& piece : of_part) {
+        if (piece.replica >= replicas) continue;
+        pieces.push_back(piece);
+        pieces.back().term += terms;
+        next = std::max(next, pieces.back().term + 1);
+      }
+      terms = next;
+    }
+    sort_pieces(pieces);
+    return pieces;
+  };
+  return all;
+}
+
+LogicalTensor mean_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
+  LogicalTensor all = sum_of(id, shape, parts);
+  all.scale *= static_cast<double>(parts.size());
+  return all;
+}
+
+// One tensor that all parts are copies of.
+LogicalTensor copies_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
+  LogicalTensor all = like_parts(id, shape, parts);
+  std::vector<LogicalTensor> kept;
+  for (const auto& [tensor, place] : parts) kept.push_back(*tensor);
+  const auto shared = std::make_shared<const std::vector<LogicalTensor>>(std::move(kept));
+  all.pieces = [shared] {
+    std::vector<Piece> pieces;
+    for (std::int32_t replicas = 0; const LogicalTensor& part : *shared) {
+      std::int32_t next = replicas;
+      for (const Piece& piece : part.pieces()) {
+        pieces.push_back(piece);
+        pieces.back().replica += replicas;
+        next = std::max(next, pieces.back().replica + 1);
+      }
+      replicas = next;
+    }
+    sort_pieces(pieces);
+    return pieces;
+  };
+  return all;
+}
+
+bool are_copies(const JoinedParts& parts) {
+  const std::vector<std::byte> first = bytes_of(*parts[0].tensor);
+  return std::all_of(parts.begin() + 1, parts.end(),
+                     [&](const JoinedPart& part) { return bytes_of(*part.tensor) == first; });
+}
+
+// How values of micro-batches make up that of the batch.
+enum class Made { kCopies, kSum, kMean, kUnknown };
+
+// Puts the tensors of one iteration together.
+class Joiner {
+ public:
+  Joiner(const Alignment& reference, const Alignment& candidate, const CutIteration& cut, std::int32_t iteration)
+      : reference_(reference), candidate_(candidate), cut_(cut), iteration_(iteration) {}
+
+  // The tensors of the candidate that have the names of the reference's; what cannot be put together is in `apart`.
+  std::map<TensorId, LogicalTensor> run(std::set<TensorId>& apart, std::set<TensorId>& taken) const {
+    std::map<TensorId, LogicalTensor> joined;
+    for (const auto& [id, whole] : reference_.tensors) {
+      if (id.iteration != iteration_ || id.microbatch == kNoMicrobatch) continue;
+      const std::vector<TensorId> ids = ids_of_parts(id);
+      if (ids.empty()) continue;
+      if (auto tensor = join(whole)) {
+        joined.emplace(id, *std::move(tensor));
+        taken.insert(ids.begin(), ids.end());
+      } else {
+        apart.insert(ids.begin(), ids.end());
+        apart.insert(id);
+      }
+    }
+    return joined;
+  }
+
+ private:
+  // Those that the candidate has of the micro-batches that lie in that of `id`.
+  std::vector<TensorId> ids_of_parts(TensorId id) const {
+    std::vector<TensorId> ids;
+    const std::int32_t microbatch = id.microbatch;
+    for (std::size_t i = 0; i < cut_.places.size(); ++i) {
+      id.microbatch = static_cast<std::int32_t>(i);
+      if (cut_.places[i].microbatch == microbatch && find_tensor(candidate_, id) != nullptr) ids.push_back(id);
+    }
+    return ids;
+  }
+
+  // Empty where not all micro-batches have a part, or these are not alike.
+  JoinedParts parts_of(const LogicalTensor& whole) const {
+    JoinedParts parts;
+    for (std::size_t i = 0; i < cut_.places.size(); ++i) {
+      if (cut_.places[i].microbatch != whole.id.microbatch) continue;
+      TensorId id = whole.id;
+      id.microbatch = static_cast<std::int32_t>(i);
+      const LogicalTensor* tensor = find_tensor(candidate_, id);
+      const bool is_plain = tensor != nullptr && !tensor->rows && !tensor->kept && !tensor->sketched;
+      if (!is_plain || candidate_.local.contains(id)) return {};
+      if (!parts.empty() && (tensor->dtype != parts[0].tensor->dtype || tensor->scale != parts[0].tensor->scale)) {
+        return {};
+      }
+      parts.push_back({tensor, &cut_.places[i]});
+    }
+    return parts;
+  }
+
+  std::optional<LogicalTensor> join(const LogicalTensor& whole) const {
+    const TensorId& id = whole.id;
+    const JoinedParts parts = parts_of(whole);
+    if (parts.empty() || whole.rows || whole.kept || whole.sketched) return std::nullopt;
+    if (std::ranges::any_of(parts, [&](const JoinedPart& part) { return part.tensor->shape != whole.shape; })) {
+      return join_rows(whole, parts);
+    }
+    switch (made(whole, parts)) {
+      case Made::kCopies:
+        return copies_of(id, whole.shape, parts);
+      case Made::kSum:
+        return sum_of(id, whole.shape, parts);
+      case Made::kMean:
+        return mean_of(id, whole.shape, parts);
+      case Made::kUnknown:
+        break;
+    }
+    return std::nullopt;
+  }
+
+  // Where each sample has the same number of rows along the one dimension that differs.
+  std::optional<LogicalTensor> join_rows(const LogicalTensor& whole, const JoinedParts& parts) const {
+    std::vector<Shape> shapes;
+    for (const JoinedPart& part : parts) shapes.push_back(part.tensor->shape);
+    const auto dim = dimension_cut(whole.shape, shapes);
+    if (!dim) return std::nullopt;
+    const std::int64_t samples = cut_.samples[static_cast<std::size_t>(whole.id.microbatch)];
+    const std::int64_t rows = whole.shape[*dim] / samples;
+    const auto has_rows = [&](std::int64_t extent, std::int64_t of) { return rows > 0 && extent == rows * of; };
+    const bool fits = has_rows(whole.shape[*dim], samples) && std::ranges::all_of(parts, [&](const JoinedPart& part) {
+      return has_rows(part.tensor->shape[*dim], std::ssize(part.place->samples));
+    });
+    return fits ? std::optional(rows_of(whole.id, whole.shape, parts, *dim, rows)) : std::nullopt;
+  }
+
+  // Of tensors that have the same shape in each micro-batch as in the batch.
+  Made made(const LogicalTensor& whole, const JoinedParts& parts) const {
+    const Kind kind = whole.id.kind;
+    const bool is_gradient = kind == Kind::kGradOutput || kind == Kind::kGradInput;
+    const bool is_one_value = element_count(whole.shape) == 1 && is_floating(whole.dtype);
+    if (kind == Kind::kParamGrad) return Made::kSum;
+    if (!is_gradient && kind != Kind::kScalar && are_copies(parts)) return Made::kCopies;
+    if (!is_gradient) return is_one_value ? made_of_values(whole, parts) : Made::kUnknown;
+    if (!is_one_value) return Made::kSum;
+    // d(batch) / d(micro-batch) is 1 / n in a mean, and 1 in a sum.
+    const LogicalTensor* value =
+        find_tensor(reference_, whole.id.with_kind(kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput));
+    const JoinedParts values = value != nullptr ? parts_of(*value) : JoinedParts();
+    const bool is_of_sum = !values.empty() && made(*value, values) == Made::kSum;
+    if (!is_of_sum) return Made::kSum;
+    return are_copies(parts) ? Made::kCopies : Made::kUnknown;
+  }
+
+  // A criterion takes the mean of its samples, or their sum; and a program divides its loss, or does not. A loss is the
+  // one or the other, and nothing else: the mean where that is near the reference's value, from which the sum is at least
+  // twice as far. What else a module makes of all samples need be neither.
+  static Made made_of_values(const LogicalTensor& whole, const JoinedParts& parts) {
+    constexpr double kNearLoss = 0.125, kNearValue = 1e-4, kRoundings = 16;
+    const bool is_loss = whole.id.kind == Kind::kScalar;
+    const double near = is_loss ? kNearLoss : std::max(kNearValue, kRoundings * epsilon_of(whole.dtype));
+    const double wanted = values_of(whole).at(0);
+    double sum = 0;
+    for (const JoinedPart& part : parts) sum += values_of(*part.tensor).at(0);
+    const double mean = sum / static_cast<double>(parts.size());
+    const auto is_near = [&](double value) { return std::abs(value - wanted) <= near * std::abs(wanted); };
+    const auto is_alike = [&](const JoinedPart& part) {
+      return part.place->samples.size() == parts[0].place->samples.size();
+    };
+    const bool is_mean = is_near(mean) && std::abs(mean - wanted) < std::abs(sum - wanted);
+    if (is_mean) return std::ranges::all_of(parts, is_alike) ? Made::kMean : Made::kUnknown;
+    return is_loss || is_near(sum) ? Made::kSum : Made::kUnknown;
+  }
+
+  const Alignment& reference_;
+  const Alignment& candidate_;
+  const CutIteration& cut_;
+  std::int32_t iteration_;
+};
+
+// 0 where they are not equal.
+std::int64_t common_of(const std::vector<std::int64_t>& numbers) {
+  return std::ranges::all_of(numbers, [&](std::int64_t other) { return other == numbers[0]; }) ? numbers[0] : 0;
+}
+
+}  // namespace
+
+std::vector<std::string> join_microbatches(const Alignment& reference, Alignment& candidate) {
+  std::vector<std::string> notes;
+  std::optional<std::pair<MicrobatchCounts, CutIteration>> first_told;
+  for (const auto& [iteration, counts] : other_microbatch_counts(reference, candidate)) {
+    if (counts.candidate < counts.reference) continue;
+    std::optional<CutIteration> cut = cut_of(reference, candidate, iteration, counts);
+    if (cut && !first_told) first_told.emplace(counts, *cut);
+    const bool is_as_first = first_told && counts == first_told->first && lacks_inputs(reference, iteration);
+    if (!cut && is_as_first) cut = first_told->second;
+    if (!cut) continue;
+    std::set<TensorId> taken;
+    auto joined = Joiner(reference, candidate, *cut, iteration).run(candidate.apart, taken);
+    for (const TensorId& id : taken) candidate.tensors.erase(id);
+    candidate.tensors.merge(joined);
+    std::vector<std::int64_t> samples;
+    for (const PlaceInBatch& place : cut->places) samples.push_back(std::ssize(place.samples));
+    candidate.joined[iteration] = {counts.reference, counts.candidate, true, common_of(cut->samples),
+                                   common_of(samples)};
+  }
+  if (candidate.joined.empty()) return notes;
+  candidate.open_order.clear();
+  const auto& [iteration, first] = *candidate.joined.begin();
+  notes.push_back(fmt::format(
+      "candidate: it runs {} micro-batches where the reference runs {} (iteration {}{}): put together by the bytes of "
+      "what the model is given",
+      first.candidate, first.reference, iteration,
+      candidate.joined.size() > 1 ? fmt::format(" and {} more", candidate.joined.size() - 1) : ""));
+  return notes;
+}
+
+}  // namespace ttrace
