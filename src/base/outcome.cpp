@@ -208,9 +208,8 @@ std::set<Kind> Report::unseen_kinds() const {
   }
   // A loss is known by the gradients that it gives.
   const bool are_gradients_seen = seen.contains(Kind::kGradOutput);
-  std::erase_if(unseen, [&](Kind kind) {
-    return seen.contains(kind) || (kind == Kind::kScalar && are_gradients_seen);
-  });
+  std::erase_if(unseen,
+                [&](Kind kind) { return seen.contains(kind) || (kind == Kind::kScalar && are_gradients_seen); });
   return unseen;
 }
 

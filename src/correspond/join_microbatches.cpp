@@ -380,8 +380,8 @@ class Joiner {
     const std::int64_t rows = whole.shape[*dim] / samples;
     const auto has_rows = [&](std::int64_t extent, std::int64_t of) { return rows > 0 && extent == rows * of; };
     const bool fits = has_rows(whole.shape[*dim], samples) && std::ranges::all_of(parts, [&](const JoinedPart& part) {
-      return has_rows(part.tensor->shape[*dim], std::ssize(part.place->samples));
-    });
+                        return has_rows(part.tensor->shape[*dim], std::ssize(part.place->samples));
+                      });
     return fits ? std::optional(rows_of(whole.id, whole.shape, parts, *dim, rows)) : std::nullopt;
   }
 

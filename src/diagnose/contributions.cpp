@@ -40,7 +40,28 @@ std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Ali
   return fit && stored <= kMostStored ? found->second : std::vector<const LogicalTensor*>();
 }
 
+// The terms of a gradient that was put together of the candidate's micro-batches, by the ranks' own numbers of these.
+Addends terms_by_microbatch(const LogicalTensor& sum) {
+  std::map<std::int32_t, LogicalTensor> terms;
+  for (const Piece& piece : sum.pieces()) terms.try_emplace(piece.entry->id.microbatch, sum);
+  Addends addends;
+  for (auto& [microbatch, term] : terms) {
+    term.pieces = [all = sum.pieces, microbatch = microbatch] {
+      std::vector<Piece> pieces = all();
+      std::erase_if(pieces, [&](const Piece& piece) { return piece.entry->id.microbatch != microbatch; });
+      return pieces;
+    };
+    addends[microbatch] = values_of(term);
+  }
+  return addends;
+}
+
 Addends addends_by_microbatch(const Suspect& suspect, std::int32_t iteration) {
+  const Alignment& candidate = suspect.evidence.candidate;
+  if (candidate.joined.contains(iteration)) {
+    const std::vector<const LogicalTensor*> sums = find_addends(suspect, candidate, iteration);
+    return sums.size() == 1 ? terms_by_microbatch(*sums[0]) : Addends();
+  }
   Addends addends;
   for (const LogicalTensor* tensor : find_addends(suspect, suspect.evidence.reference, iteration)) {
     addends[tensor->id.microbatch] = values_of(*tensor);

@@ -32,6 +32,10 @@ std::optional<std::size_t> find_wrong(const Report& report, const TensorId& id) 
 
 SecondRunPlan plan_second_run(const Report& first) {
   SecondRunPlan plan;
+  if (first.runs.cut_otherwise) {
+    plan.reason = "the candidate runs the reference's batch in more micro-batches, and takes none of its values whole";
+    return plan;
+  }
   for (const Finding& finding : first.findings) {
     if (finding.verdict != Verdict::kFail || finding.id.name.empty()) continue;
     plan.modules = plan.modules || is_module_kind(finding.id.kind);

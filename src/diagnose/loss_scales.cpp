@@ -245,6 +245,13 @@ bool is_of_numbers_alone(const Finding& finding, const Report& report) {
   return !is_in_gradients && std::ranges::any_of(report.passed, is_gradient_of_many);
 }
 
+bool is_of_some_alone(const Finding& finding, const Report& report) {
+  return is_gradient(finding) && std::ranges::any_of(report.passed, [&](const Finding& other) {
+           return other.difference && other.floating && is_gradient(other) &&
+                  microbatch_of(other.id) == microbatch_of(finding.id);
+         });
+}
+
 std::optional<std::string> describe_possible_scale(const Report& report, const Evidence& evidence) {
   const Finding* first = loss_that_may_be_scaled(report);
   if (first == nullptr) return std::nullopt;
@@ -281,7 +288,8 @@ std::vector<std::size_t> find_scaled(const Report& report) {
     std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) == 1; });
     double factor = 1;
     if (!batch.gradients.empty()) {
-      if (batch.some_are_right || !are_one_multiple(report, batch.gradients)) continue;
+      const bool may_be_some = batch.numbers.empty();
+      if ((batch.some_are_right && !may_be_some) || !are_one_multiple(report, batch.gradients)) continue;
       factor = whole_factor_of(report.findings[batch.gradients[0]]);
       std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) != factor; });
     }

@@ -13,10 +13,11 @@
 
 namespace ttrace {
 
-// Returns the failed findings, by index, that a loss scale explains: of a micro-batch all gradients of parameters, and
-// of activations of more than one element, if all of them are the reference's times one number, an integer or one over
-// it, and with them the numbers of the micro-batch (its loss, and outputs of one element) that are the same multiple; or
-// these numbers alone, where no other gradient is wrong than theirs, by the inverse multiple. Presumes that what the
+// Returns the failed findings, by index, that a loss scale explains: of a micro-batch the gradients of parameters, and
+// of activations of more than one element, if all that are wrong are the reference's times one number, an integer or one
+// over it, and with them the numbers of the micro-batch (its loss, and outputs of one element) that are the same multiple; or
+// these numbers alone, where no other gradient is wrong than theirs, by the inverse multiple. Some gradients may be right
+// where the numbers are: a backward adds up what all ranks send, and the ranks take the mean afterwards. Presumes that what the
 // steps take and make is right.
 std::vector<std::size_t> find_scaled(const Report& report);
 
@@ -51,6 +52,9 @@ std::string loss_scale_line(const Finding& finding, const Evidence& evidence);
 // True where the scaled finding is of a number, and gradients are right as they are: another loss scale would make these
 // wrong.
 bool is_of_numbers_alone(const Finding& finding, const Report& report);
+
+// True where the scaled finding is of a gradient, and others of its micro-batch are right.
+bool is_of_some_alone(const Finding& finding, const Report& report);
 
 // Says that a loss scale may be what is wrong first: a loss that is a whole multiple, as some of its gradients are, of a
 // run that is wrong elsewhere, too.

@@ -18,7 +18,7 @@ Values values_of(const LogicalTensor& tensor, std::int32_t replica = 0);
 struct LocalTensor {
   std::int32_t rank = 0;
   Shape shape;
-  std::vector<std::int64_t> positions;  // of each element, in row-major order; -1: it is padding
+  std::vector<std::int64_t> positions;      // of each element, in row-major order; -1: it is padding
   std::int32_t microbatch = kNoMicrobatch;  // by the rank's own number
 };
 

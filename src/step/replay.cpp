@@ -387,7 +387,8 @@ class BlockReplay {
       for (std::int64_t j = 0; j < count_; ++j) {
         const std::size_t i = at(j);
         const double made = carried_.value[i] + block_.delta[i];
-        const double room = carried_.doubt[i] + rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+        double room = carried_.doubt[i] + rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+        if (in_fp64 && room > 0) room += of_copy.half_ulp(std::abs(made));  // the addition above rounds as well
         block_.low[i] = in_fp64 ? made - room : static_cast<float>(made - room);
         block_.high[i] = in_fp64 ? made + room : static_cast<float>(made + room);
         in_doubt = in_doubt || room != 0;
@@ -428,7 +429,9 @@ class BlockReplay {
     for (std::int64_t j = 0; j < count_; ++j) {
       const std::size_t i = at(j);
       const double made = carried_.value[i] + block_.delta[i];
-      carried_.doubt[i] += rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+      const double rounded = rounded_by_subtraction(carried_.value[i], block_.delta[i], of_delta);
+      carried_.doubt[i] += rounded;
+      if (in_fp64 && rounded > 0) carried_.doubt[i] += of_delta.half_ulp(std::abs(made));  // that of the addition
       carried_.value[i] = in_fp64 ? made : static_cast<float>(made);
       carried_.doubt[i] += std::abs(carried_.value[i] - made);  // 0 where nothing was in doubt
     }

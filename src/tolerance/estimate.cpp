@@ -266,6 +266,42 @@ bool differs(const RunDifferences& run) {
 
 namespace {
 
+std::set<ToleranceKey> states_in(const RunDifferences& run) {
+  std::set<ToleranceKey> states;
+  for (const TensorPair& pair : run.pairs) {
+    const TensorId& id = pair.reference->id;
+    if (is_optimizer_state(id.kind)) states.emplace(id.kind, id.name);
+  }
+  return states;
+}
+
+// The state of an optimizer is recorded where its step needs it, as a clipped gradient does in some runs alone: what not
+// all perturbed runs have has no tolerance.
+std::set<ToleranceKey> states_in_some_runs(std::span<const RunDifferences> perturbed, const RunDifferences* rerun) {
+  std::map<ToleranceKey, std::size_t> counts;
+  for (const RunDifferences& run : perturbed) {
+    for (const ToleranceKey& key : states_in(run)) ++counts[key];
+  }
+  std::set<ToleranceKey> some = rerun == nullptr ? std::set<ToleranceKey>() : states_in(*rerun);
+  for (const auto& [key, count] : counts) {
+    some.erase(key);
+    if (count < perturbed.size()) some.insert(key);
+  }
+  return some;
+}
+
+RunDifferences without(const std::set<ToleranceKey>& keys, const RunDifferences& run) {
+  RunDifferences kept{run.what, {}, {}, {}};
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const TensorId& id = run.pairs[i].reference->id;
+    if (keys.contains({id.kind, id.name})) continue;
+    kept.pairs.push_back(run.pairs[i]);
+    kept.differences.push_back(run.differences[i]);
+    if (!run.rerouted.empty()) kept.rerouted.push_back(run.rerouted[i]);
+  }
+  return kept;
+}
+
 ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                              const EstimateOptions& options, OwnRoundings own_sums) {
   require_effective_runs(perturbed, options.by_anchor);
@@ -286,8 +322,6 @@ ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const Ru
   std::map<ToleranceKey, std::vector<double>> pooled;
   for (const auto& [key, measured] : responses) {
     const auto lacking = std::count(measured.by_run.begin(), measured.by_run.end(), std::vector<double>());
-    // The state of an optimizer is recorded where its step needs it, as a clipped gradient does in some runs alone.
-    if (lacking > 0 && is_optimizer_state(key.first)) continue;
     require_every_run(key, perturbed.size() - static_cast<std::size_t>(lacking), perturbed.size());
     for (const std::vector<double>& run : measured.by_run) {
       file.tensors[key].samples.push_back(largest_of(run));
@@ -298,9 +332,7 @@ ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const Ru
   if (rerun != nullptr) {
     const std::map<ToleranceKey, Responses> noise = responses_of({rerun, 1});
     for (const auto& [key, measured] : noise) {
-      const bool is_measured = file.tensors.contains(key);
-      if (!is_measured && is_optimizer_state(key.first)) continue;
-      if (!is_measured) require_every_run(key, 0, perturbed.size());
+      if (!file.tensors.contains(key)) require_every_run(key, 0, perturbed.size());
       file.tensors[key].rerun = largest_of(measured.by_run[0]);
     }
     note_rerun(noise, file);
@@ -321,11 +353,12 @@ ToleranceFile estimate_whole(std::span<const RunDifferences> perturbed, const Ru
 
 ToleranceFile estimate(std::span<const RunDifferences> perturbed, const RunDifferences* rerun,
                        const EstimateOptions& options, OwnRoundings own_sums) {
+  const std::set<ToleranceKey> partial = states_in_some_runs(perturbed, rerun);
   std::map<ToleranceKey, double> norms;
   std::vector<RunDifferences> runs, whole;
-  for (const RunDifferences& run : perturbed) runs.push_back(without_zeros(run, norms));
+  for (const RunDifferences& run : perturbed) runs.push_back(without_zeros(without(partial, run), norms));
   std::optional<RunDifferences> again, whole_again;
-  if (rerun != nullptr) again = without_zeros(*rerun, norms);
+  if (rerun != nullptr) again = without_zeros(without(partial, *rerun), norms);
   for (const RunDifferences& run : runs) whole.push_back(part_of(run, false));
   if (again) whole_again = part_of(*again, false);
   ToleranceFile file = estimate_whole(whole, whole_again ? &*whole_again : nullptr, options, std::move(own_sums));

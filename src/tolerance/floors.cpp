@@ -262,11 +262,9 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
     const Kind kind = tensor.id.kind;
     const std::int64_t elements = element_count(tensor.shape);
     const ToleranceKey key = {kind, tensor.id.name};
-    const auto measured = responses.find(key);
-    if (measured == responses.end()) continue;
     double& floor = floors[key];
     Squares own;
-    own.add(measured->second);
+    own.add(responses.at(key));
     const auto of_group = groups.find({kind, without_numbers(tensor.id.name)});
     const Squares& group = of_group == groups.end() ? own : of_group->second;
     const double luck = few_elements_floor(std::max(own.rms(), group.rms()), group.count, elements, options.margin);

@@ -490,6 +490,7 @@ Report judge(LoadedRuns& loaded, const Measured& measured, const CheckOptions& o
   report.runs.reference = options.reference;
   report.runs.candidate = options.candidate;
   report.runs.failed = loaded.candidate.trace->failure;
+  report.runs.cut_otherwise = !loaded.compared_candidate().joined.empty();
   if (!loaded.partial.empty()) {
     report.runs.partial = report.runs.partial ? *report.runs.partial + "; " + loaded.partial : loaded.partial;
   }

@@ -4,6 +4,8 @@ import pathlib
 
 import pytest
 
+from sweeps import warm
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # fault -> kind and reason of what is first wrong, its iteration, words of the message
@@ -56,3 +58,37 @@ def test_a_slice_on_one_rank_is_named_without_a_reference(runs):
     assert {each["reason"] for each in wrong} == {"step-differs"}
     assert "in rows 64-127 not updated, on rank 1 (tp=1)" in wrong[0]["message"]
     assert report["optimizer_steps"]["parameters_checked"] == report["optimizer_steps"]["parameters"]
+
+
+LARGE_STEPS = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(64, 64).double()
+with torch.no_grad():
+    model.weight.mul_(1e-3)
+optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16, 64).double()).square().sum().backward()
+    optimizer.step()
+    if sys.argv[1] == "moved":
+        with torch.no_grad():
+            model.weight[3, 5] *= 1 + 1e-6
+"""
+
+
+def test_updates_in_fp64_as_large_as_their_parameters_are_right_and_a_moved_element_is_not(runs, tmp_path):
+    program = tmp_path / "large_steps.py"
+    program.write_text(LARGE_STEPS)
+
+    def abft(word, expect):
+        trace = tmp_path / word
+        runs.run(0, runs.program, "collect", "-o", trace, "--iterations", "0-2", "--", *warm.command(program, word))
+        return runs.abft(trace, expect=expect)
+
+    assert abft("right", 0)["optimizer_steps"]["copies_checked"] > 0
+    root = abft("moved", 1)["root_cause"]
+    assert (root["name"], root["kind"], root["reason"]) == ("weight", "param_delta", "step-differs")

@@ -306,10 +306,10 @@ class Gradients:
         if microbatch is None:
             self._loss_of_no_model = self._loss_of_no_model or (is_of_value and not gradients)
             return
-        if self._loss_of_no_model:
-            self._loss_of_no_model = False
+        if self._loss_of_no_model and gradients:  # which are what that backward has made, most likely
             chunk = 0 if microbatch.chunk is None else microbatch.chunk.number
             self._collector.not_seen(LOSS_OF_NO_MODEL, (Kind.SCALAR,), chunk, tensors=["loss"])
+        self._loss_of_no_model = False
         if not microbatch.recorded or not is_of_value:
             return
         if gradients and gradients[0].numel() != 1:

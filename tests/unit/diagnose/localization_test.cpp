@@ -67,6 +67,12 @@ TEST_CASE("what the program gives its model stays a root where right values afte
   CHECK(standings_after(first, second) == Texts{"confirmed (model)", "found loss"});
 }
 
+TEST_CASE("what a run begins with is a root, though the second run begins with the reference's") {
+  Report first = report_with({"norm.scale", "b"}, {"norm.scale"});
+  first.findings[0].id.kind = Kind::kParam;
+  CHECK(standings_after(first, report_with({"b"}, {"b"})) == Texts{"confirmed norm.scale", "found b"});
+}
+
 TEST_CASE("where nothing is wrong by itself all roots have moved") {
   CHECK(standings_after(report_with({"a", "b"}, {"a"}), report_with({}, {})) == Texts{"moved a"});
 }
@@ -93,6 +99,9 @@ TEST_CASE("a second run is planned where modules or parameters are wrong, and no
   parameter.id.kind = Kind::kParamAfter;
   CHECK_FALSE(plan_second_run(report_of({parameter}, 1)).modules);
   CHECK(plan_second_run(report_of({}, 1)).reason == "nothing differs");
+  Report cut = report_with({"a"}, {"a"});
+  cut.runs.cut_otherwise = true;
+  CHECK_FALSE(plan_second_run(cut).modules);
 }
 
 TEST_SUITE_END();

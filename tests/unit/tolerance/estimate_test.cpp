@@ -733,6 +733,43 @@ TEST_CASE("a tensor that one perturbed run lacks is refused") {
   }
 }
 
+TEST_CASE("what an optimizer's step needs in some runs alone has no tolerance") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kStepGrad, "w")};
+  for (std::size_t lacking = 0; lacking < 3; ++lacking) {
+    CAPTURE(lacking);
+    std::vector<RunDifferences> runs = runs_of(tensors, {{0.01, 0.01}, {0.01, 0.01}, {0.01, 0.01}});
+    runs[lacking].pairs.pop_back();
+    runs[lacking].differences.pop_back();
+    const RunDifferences rerun = run_of("rerun", tensors, {0, 0});
+    const ToleranceFile file = estimate(runs, &rerun, {});
+    CHECK(file.tensors.size() == 1);
+    CHECK(file.tensors.contains({Kind::kOutput, "mlp"}));
+  }
+}
+
+TEST_CASE("what is stored in less than it is computed in may differ by a rounding of that") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kScalar, "loss", 0, Dtype::kFloat32, {}),
+                               model.tensor(Kind::kOutput, "mlp", 0)};
+  const auto runs = runs_of(tensors, {{0, 1e-16}, {0, 1e-16}, {0, 1e-16}});
+  const ToleranceFile file = estimate(runs, nullptr, {.compute_dtype = Dtype::kFloat64});
+  CHECK(file.tensors.at({Kind::kScalar, "loss"}).floor == kFloat32Epsilon);
+  CHECK(file.tensors.at({Kind::kOutput, "mlp"}).floor == doctest::Approx(kFloat32Epsilon * std::sqrt(4.0 / 6)));
+}
+
+TEST_CASE("a run whose parameters begin by a few roundings otherwise is one of the program") {
+  Model model;
+  const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParam, "w")};
+  const double rounding = 8 * kFloat32Epsilon;
+  const RunDifferences rerun = run_of("rerun", tensors, {1e-3, rounding});
+  const auto runs = runs_of(tensors, {{1e-6, 0}, {1e-6, 0}, {1e-6, 0}});
+  CHECK(refusal_of(runs, &rerun).empty());
+  CHECK(estimate(runs, &rerun, {}).tensors.at({Kind::kParam, "w"}).estimate == doctest::Approx(rounding));
+  const RunDifferences equal = run_of("rerun", tensors, {1e-3, 0});
+  CHECK_FALSE(refusal_of(runs, &equal).empty());
+}
+
 TEST_CASE("a tensor that only the rerun holds is refused") {
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0)};
