@@ -496,9 +496,8 @@ class Questions {
     if (reason == Reason::kUnknownLossScale && is_of_some_alone(finding, report_)) {
       return fmt::format(
           "{}: {:.4g} times the reference's, as other gradients are not, and what its steps take is right: so it is "
-          "where a backward adds up what all ranks send, as that of torch.distributed.nn.all_reduce, and ranks take "
-          "the "
-          "mean afterwards. Where it is meant, leave it out by a line of the annotations: {}: {{{}: local}}",
+          "where a backward adds up what all ranks send, as that of torch.distributed.nn.all_reduce, and the mean is "
+          "taken afterwards. Where it is meant, leave it out by a line of the annotations: {}: {{{}: local}}",
           to_string(finding.id), whole_factor_of(finding), printable(finding.id.name), name_of(finding.id.kind));
     }
     if (reason == Reason::kUnknownLossScale) {
