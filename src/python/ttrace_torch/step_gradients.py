@@ -13,8 +13,8 @@ _ENOUGH = 1 << 20  # elements: of so many, roundings leave no trace in the facto
 def clip_factors(pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]]) -> dict[Hashable, float | None]:
     """Of gradients that are clipped together, each as given to the optimizer and as recorded: the number that the
     recorded one was multiplied by, one for all that are not unchanged. None where that does not give, in every element,
-    what was given, to 2 ulp, of fp64 to 4; below fp32, whose ulp is no small error, to the bit. Zeros have the number of
-    the others.
+    what was given, to 2 ulp, of fp64 to 4; below fp32, whose ulp is no small error, to the bit. Zeros have the number
+    of the others.
     """
     factors: dict[Hashable, float | None] = {}
     changed, equal = {}, {}
