@@ -34,8 +34,8 @@ struct Alignment {
   bool of_one_rank = false;  // every `order` is of one rank's execution
   // By micro-batch, the ranks that padded it to fewer positions than the reference: to the longest of their own samples.
   std::map<MicrobatchKey, std::set<std::int32_t>> padded_shorter;
-  // The iterations of which the micro-batches were put into the reference's (correspond/join_microbatches.h), and the
-  // tensors of these that could not be.
+  // Of the candidate: the iterations in which one side's micro-batches were put into the other's larger ones
+  // (correspond/join_microbatches.h), and the tensors of these that could not be.
   std::map<std::int32_t, CutOfBatch> joined;
   std::set<TensorId> apart;
   bool slices = false;             // the ranks along the micro-batch axes run slices of every micro-batch

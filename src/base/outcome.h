@@ -183,7 +183,7 @@ struct Runs {
   std::optional<std::string> sketched;
   // One sentence that says how the candidate's job failed, after it had recorded all that it was to. None: it did not.
   std::optional<std::string> failed;
-  bool cut_otherwise = false;  // the candidate's micro-batches were put together (correspond/join_microbatches.h)
+  bool cut_otherwise = false;  // micro-batches were put together (correspond/join_microbatches.h)
   // What surrounds the candidate's computation otherwise than the reference's, as far as both traces say it.
   std::vector<OtherSurrounding> surroundings;
 };

@@ -436,33 +436,38 @@ std::int64_t common_of(const std::vector<std::int64_t>& numbers) {
 
 }  // namespace
 
-std::vector<std::string> join_microbatches(const Alignment& reference, Alignment& candidate) {
+std::vector<std::string> join_microbatches(Alignment& reference, Alignment& candidate) {
   std::vector<std::string> notes;
   std::optional<std::pair<MicrobatchCounts, CutIteration>> first_told;
   for (const auto& [iteration, counts] : other_microbatch_counts(reference, candidate)) {
-    if (counts.candidate < counts.reference) continue;
-    std::optional<CutIteration> cut = cut_of(reference, candidate, iteration, counts);
+    const bool is_candidate_cut = counts.candidate > counts.reference;
+    const Alignment& whole = is_candidate_cut ? reference : candidate;
+    Alignment& parts = is_candidate_cut ? candidate : reference;
+    std::optional<CutIteration> cut =
+        cut_of(whole, parts, iteration, {std::min(counts.reference, counts.candidate),
+                                         std::max(counts.reference, counts.candidate)});
     if (cut && !first_told) first_told.emplace(counts, *cut);
-    const bool is_as_first = first_told && counts == first_told->first && lacks_inputs(reference, iteration);
+    const bool is_as_first = first_told && counts == first_told->first && lacks_inputs(whole, iteration);
     if (!cut && is_as_first) cut = first_told->second;
     if (!cut) continue;
     std::set<TensorId> taken;
-    auto joined = Joiner(reference, candidate, *cut, iteration).run(candidate.apart, taken);
-    for (const TensorId& id : taken) candidate.tensors.erase(id);
-    candidate.tensors.merge(joined);
+    auto joined = Joiner(whole, parts, *cut, iteration).run(candidate.apart, taken);
+    for (const TensorId& id : taken) parts.tensors.erase(id);
+    parts.tensors.merge(joined);
     std::vector<std::int64_t> samples;
     for (const PlaceInBatch& place : cut->places) samples.push_back(std::ssize(place.samples));
-    candidate.joined[iteration] = {counts.reference, counts.candidate, true, common_of(cut->samples),
-                                   common_of(samples)};
+    const std::int64_t of_whole = common_of(cut->samples), of_parts = common_of(samples);
+    candidate.joined[iteration] = {counts.reference, counts.candidate, true, is_candidate_cut ? of_whole : of_parts,
+                                   is_candidate_cut ? of_parts : of_whole};
   }
   if (candidate.joined.empty()) return notes;
   candidate.open_order.clear();
   const auto& [iteration, first] = *candidate.joined.begin();
-  notes.push_back(fmt::format(
-      "candidate: it runs {} micro-batches where the reference runs {} (iteration {}{}): put together by the bytes of "
-      "what the model is given",
-      first.candidate, first.reference, iteration,
-      candidate.joined.size() > 1 ? fmt::format(" and {} more", candidate.joined.size() - 1) : ""));
+  const std::size_t more = candidate.joined.size() - 1;
+  notes.push_back(
+      fmt::format("the candidate runs {} micro-batches where the reference runs {} (iteration {}{}): put together by the "
+                  "bytes of what the model is given",
+                  first.candidate, first.reference, iteration, more > 0 ? fmt::format(" and {} more", more) : ""));
   return notes;
 }
 

@@ -40,7 +40,7 @@ std::vector<const LogicalTensor*> find_addends(const Suspect& suspect, const Ali
   return fit && stored <= kMostStored ? found->second : std::vector<const LogicalTensor*>();
 }
 
-// The terms of a gradient that was put together of the candidate's micro-batches, by the ranks' own numbers of these.
+// The terms of a gradient that was put together of a side's micro-batches, by the ranks' own numbers of these.
 Addends terms_by_microbatch(const LogicalTensor& sum) {
   std::map<std::int32_t, LogicalTensor> terms;
   for (const Piece& piece : sum.pieces()) terms.try_emplace(piece.entry->id.microbatch, sum);
@@ -58,8 +58,10 @@ Addends terms_by_microbatch(const LogicalTensor& sum) {
 
 Addends addends_by_microbatch(const Suspect& suspect, std::int32_t iteration) {
   const Alignment& candidate = suspect.evidence.candidate;
-  if (candidate.joined.contains(iteration)) {
-    const std::vector<const LogicalTensor*> sums = find_addends(suspect, candidate, iteration);
+  if (const auto cut = candidate.joined.find(iteration); cut != candidate.joined.end()) {
+    const bool is_candidate_cut = cut->second.candidate > cut->second.reference;
+    const std::vector<const LogicalTensor*> sums =
+        find_addends(suspect, is_candidate_cut ? candidate : suspect.evidence.reference, iteration);
     return sums.size() == 1 ? terms_by_microbatch(*sums[0]) : Addends();
   }
   Addends addends;
