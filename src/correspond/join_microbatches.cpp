@@ -29,10 +29,12 @@ struct PlaceInBatch {
   Samples samples;
 };
 
-// How an iteration is cut, by the candidate's micro-batch; and how many samples the reference's have.
+// How an iteration is cut, by the candidate's micro-batch; and how many samples the reference's have. `crosses`: some of the
+// candidate's has samples of several of the reference's, and no place.
 struct CutIteration {
   std::vector<PlaceInBatch> places;
   std::vector<std::int64_t> samples;
+  bool crosses = false;
 };
 
 // The tensors of the micro-batches that lie in one of the reference's, and where.
@@ -92,7 +94,8 @@ std::optional<TellingInput> told_by(const std::vector<const LogicalTensor*>& ref
                                     const std::vector<const LogicalTensor*>& candidate) {
   if (reference.empty() || candidate.empty()) return std::nullopt;
   const std::vector<Shape> wholes = shapes_of(reference), parts = shapes_of(candidate);
-  const auto dim = dimension_cut(wholes[0], parts);
+  const bool are_alike = std::ranges::all_of(parts, [&](const Shape& part) { return part == wholes[0]; });
+  const auto dim = are_alike && !wholes[0].empty() ? std::optional<std::size_t>(0) : dimension_cut(wholes[0], parts);
   if (!dim) return std::nullopt;
   TellingInput input;
   std::int64_t left = 0;
@@ -130,8 +133,7 @@ bool tells_better(const TellingInput& a, const TellingInput& b) {
   return rank(a) < rank(b);
 }
 
-// Returns where the micro-batches of an iteration lie; nothing where no input tells it, or one lies in two of the
-// reference's.
+// Returns where the micro-batches of an iteration lie; nothing where no input tells it.
 std::optional<CutIteration> cut_of(const Alignment& reference, const Alignment& candidate, std::int32_t iteration,
                                    const MicrobatchCounts& counts) {
   std::optional<TellingInput> best;
@@ -154,7 +156,9 @@ std::optional<CutIteration> cut_of(const Alignment& reference, const Alignment& 
     }
     for (std::int64_t& number : place.samples) {
       number -= first;
-      if (number < 0 || number >= cut.samples[static_cast<std::size_t>(place.microbatch)]) return std::nullopt;
+      const bool is_in_it = number >= 0 && number < cut.samples[static_cast<std::size_t>(place.microbatch)];
+      if (!is_in_it && !best->telling.exact) return std::nullopt;
+      cut.crosses = cut.crosses || !is_in_it;
     }
     cut.places.push_back(std::move(place));
   }
@@ -434,6 +438,26 @@ std::int64_t common_of(const std::vector<std::int64_t>& numbers) {
   return std::ranges::all_of(numbers, [&](std::int64_t other) { return other == numbers[0]; }) ? numbers[0] : 0;
 }
 
+// Sets what is of a micro-batch apart in iterations of which both sides run as many, of other samples of the same batch.
+void set_crossing_apart(const Alignment& reference, Alignment& candidate) {
+  const auto of_candidate = microbatch_counts(candidate);
+  std::optional<std::pair<std::int64_t, CutIteration>> first;
+  for (const auto& [iteration, count] : microbatch_counts(reference)) {
+    const auto found = of_candidate.find(iteration);
+    if (count < 2 || found == of_candidate.end() || found->second != count) continue;
+    std::optional<CutIteration> cut = cut_of(reference, candidate, iteration, {count, count});
+    if (!cut && first && first->first == count && lacks_inputs(reference, iteration)) cut = first->second;
+    if (!cut || !cut->crosses) continue;
+    if (!first) first.emplace(count, *cut);
+    std::vector<std::int64_t> samples;
+    for (const PlaceInBatch& place : cut->places) samples.push_back(std::ssize(place.samples));
+    candidate.joined[iteration] = {count, count, true, common_of(cut->samples), common_of(samples)};
+    for (const auto& [id, tensor] : candidate.tensors) {
+      if (id.iteration == iteration && id.microbatch != kNoMicrobatch) candidate.apart.insert(id);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> join_microbatches(Alignment& reference, Alignment& candidate) {
@@ -449,7 +473,7 @@ std::vector<std::string> join_microbatches(Alignment& reference, Alignment& cand
     if (cut && !first_told) first_told.emplace(counts, *cut);
     const bool is_as_first = first_told && counts == first_told->first && lacks_inputs(whole, iteration);
     if (!cut && is_as_first) cut = first_told->second;
-    if (!cut) continue;
+    if (!cut || cut->crosses) continue;
     std::set<TensorId> taken;
     auto joined = Joiner(whole, parts, *cut, iteration).run(candidate.apart, taken);
     for (const TensorId& id : taken) parts.tensors.erase(id);
@@ -460,7 +484,10 @@ std::vector<std::string> join_microbatches(Alignment& reference, Alignment& cand
     candidate.joined[iteration] = {counts.reference, counts.candidate, true, is_candidate_cut ? of_whole : of_parts,
                                    is_candidate_cut ? of_parts : of_whole};
   }
-  if (candidate.joined.empty()) return notes;
+  if (candidate.joined.empty()) {
+    set_crossing_apart(reference, candidate);
+    return notes;
+  }
   candidate.open_order.clear();
   const auto& [iteration, first] = *candidate.joined.begin();
   const std::size_t more = candidate.joined.size() - 1;

@@ -425,6 +425,13 @@ class Questions {
           iteration, cut.reference, cut.candidate);
     }
     const std::string of_candidate = microbatches(cut.candidate, cut.candidate_samples);
+    if (cut.candidate == cut.reference) {
+      return fmt::format(
+          "iteration {}: both run the batch in {}, of which the candidate's hold other samples of it than the "
+          "reference's. What a micro-batch makes cannot be compared then; the gradients that steps take, updates and "
+          "parameters are. To compare all of it, run the batch at once in the reference",
+          iteration, of_candidate);
+    }
     const std::string_view is_compared = joined == evidence_.candidate.joined.end()
                                              ? "What a micro-batch makes cannot be compared then; the gradients that "
                                                "steps take, updates and parameters are"

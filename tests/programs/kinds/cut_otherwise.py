@@ -1,7 +1,7 @@
 """A batch that several ranks run in micro-batches, and one process in one piece: who saves memory does so. Arguments:
 `striped` deals samples out in turns, `uneven` in micro-batches of unlike sizes, `sum` adds losses up, `tokens` are
 sequences, whose logits are flat, `reference` cuts
-the batch of the one process instead, and `balance` is of all samples of a call, and no part of the loss."""
+the batch of the one process instead, `crossing` has both cut it, with other samples in each, and `balance` is of all samples of a call, and no part of the loss."""
 
 import sys
 
@@ -29,8 +29,8 @@ def parts(batch: torch.Tensor) -> list[torch.Tensor]:
     if CHOICE == "reference":
         return list(batch.split(2)) if RANKS == 1 else [batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]]
     if RANKS == 1:
-        return [batch]
-    mine = batch[RANK::RANKS] if CHOICE == "striped" else batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]
+        return list(batch.split(2)) if CHOICE == "crossing" else [batch]
+    mine = batch[RANK::RANKS] if CHOICE in ("striped", "crossing") else batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]
     return list(mine.split((3, 1) if CHOICE == "uneven" else 2))
 
 
