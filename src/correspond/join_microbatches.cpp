@@ -468,8 +468,8 @@ std::vector<std::string> join_microbatches(Alignment& reference, Alignment& cand
     const Alignment& whole = is_candidate_cut ? reference : candidate;
     Alignment& parts = is_candidate_cut ? candidate : reference;
     std::optional<CutIteration> cut =
-        cut_of(whole, parts, iteration, {std::min(counts.reference, counts.candidate),
-                                         std::max(counts.reference, counts.candidate)});
+        cut_of(whole, parts, iteration,
+               {std::min(counts.reference, counts.candidate), std::max(counts.reference, counts.candidate)});
     if (cut && !first_told) first_told.emplace(counts, *cut);
     const bool is_as_first = first_told && counts == first_told->first && lacks_inputs(whole, iteration);
     if (!cut && is_as_first) cut = first_told->second;
@@ -491,10 +491,10 @@ std::vector<std::string> join_microbatches(Alignment& reference, Alignment& cand
   candidate.open_order.clear();
   const auto& [iteration, first] = *candidate.joined.begin();
   const std::size_t more = candidate.joined.size() - 1;
-  notes.push_back(
-      fmt::format("the candidate runs {} micro-batches where the reference runs {} (iteration {}{}): put together by the "
-                  "bytes of what the model is given",
-                  first.candidate, first.reference, iteration, more > 0 ? fmt::format(" and {} more", more) : ""));
+  notes.push_back(fmt::format(
+      "the candidate runs {} micro-batches where the reference runs {} (iteration {}{}): put together by the "
+      "bytes of what the model is given",
+      first.candidate, first.reference, iteration, more > 0 ? fmt::format(" and {} more", more) : ""));
   return notes;
 }
 

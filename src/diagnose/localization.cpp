@@ -33,7 +33,8 @@ std::optional<std::size_t> find_wrong(const Report& report, const TensorId& id) 
 SecondRunPlan plan_second_run(const Report& first) {
   SecondRunPlan plan;
   if (first.runs.cut_otherwise) {
-    plan.reason = "the candidate runs the reference's batch in other micro-batches, and takes none of its values as they are";
+    plan.reason =
+        "the candidate runs the reference's batch in other micro-batches, and takes none of its values as they are";
     return plan;
   }
   for (const Finding& finding : first.findings) {

@@ -21,9 +21,9 @@ def test_no_right_product_is_called_wrong(dtype):
     assert right_products.of(counts, "fail") == 0 and right_products.of(counts, "pass") > 250, counts
 
 
-def checked(directory, *arguments):
+def checked(directory, *arguments, program=PROGRAM):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--", *warm.command(PROGRAM, *arguments)]
+    collect = [TTRACE, "collect", "-o", str(directory / "trace"), "--", *warm.command(program, *arguments)]
     subprocess.run(collect, check=True, capture_output=True, env=environment, timeout=300)
     checks = [TTRACE, "abft", str(directory / "trace"), "--json", str(directory / "json")]
     subprocess.run(checks, capture_output=True, timeout=300)
@@ -39,3 +39,30 @@ def test_operands_that_nobody_asked_to_round_are_wrong_and_so_is_a_wrong_element
     assert checked(tmp_path / "unasked", "highest")["root_cause"]["reason"] == "product-differs"
     report = checked(tmp_path / "wrong", "high", "--wrong")
     assert report["root_cause"]["name"] == "0" and "row 3, column 7 is" in report["root_cause"]["message"]
+
+
+BY_HAND = """
+import sys
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Embedding(8, 8), nn.Linear(8, 4))
+if sys.argv[1] == "wrong":
+    net[1].forward = lambda x: nn.functional.linear(x, net[1].weight, net[1].bias) + (torch.arange(4) == 2)
+for _ in range(3):
+    net(torch.arange(8)).square().mean().backward()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter -= 0.5 * parameter.grad
+            parameter.grad = None
+"""
+
+
+def test_products_of_weights_that_a_program_steps_by_hand_are_checked_before_they_move(tmp_path):
+    program = tmp_path / "by_hand.py"
+    program.write_text(BY_HAND)
+    (tmp_path / "right").mkdir(), (tmp_path / "wrong").mkdir()
+    right = checked(tmp_path / "right", "right", program=program)
+    assert right["verdict"] == "same" and "between micro-batches" in right["notes"][0]
+    root = checked(tmp_path / "wrong", "wrong", program=program)["root_cause"]
+    assert (root["name"], root["kind"], root["microbatch"]) == ("1", "output", 0)
