@@ -127,9 +127,8 @@ Report self_check(const Alignment& whole, const SelfCheckOptions& options) {
   }
   if (first) {
     report.notes.emplace_back(
-        "no step of an optimizer was seen, and parameters changed: they may have changed between micro-batches, of "
-        "which "
-        "only the first of each iteration was checked");
+        "no step of an optimizer was seen, and parameters changed, maybe between micro-batches: only the first of each "
+        "iteration was checked");
   }
   report.notes.insert(report.notes.end(), linears_notes.begin(), linears_notes.end());
   report.notes.insert(report.notes.end(), attention_notes.begin(), attention_notes.end());
