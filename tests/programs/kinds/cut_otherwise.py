@@ -30,7 +30,8 @@ def parts(batch: torch.Tensor) -> list[torch.Tensor]:
         return list(batch.split(2)) if RANKS == 1 else [batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]]
     if RANKS == 1:
         return list(batch.split(2)) if CHOICE == "crossing" else [batch]
-    mine = batch[RANK::RANKS] if CHOICE in ("striped", "crossing") else batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]
+    stretch = batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]
+    mine = batch[RANK::RANKS] if CHOICE in ("striped", "crossing") else stretch
     return list(mine.split((3, 1) if CHOICE == "uneven" else 2))
 
 
