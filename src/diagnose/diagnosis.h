@@ -36,8 +36,9 @@ struct Evidence {
   const ConfiguredOtherwise* configured = nullptr;  // null: nothing is known of how modules are configured
   // What the alignments are of; null: nothing is known of what is drawn.
   const Trace *reference_trace = nullptr, *candidate_trace = nullptr;
-  bool by_bits = false;                     // equal bits were asked for
-  const ToleranceFile* rounding = nullptr;  // then, what rounding may do to tensors; null: not known
+  bool by_bits = false;                      // equal bits were asked for
+  const ToleranceFile* rounding = nullptr;   // then, what rounding may do to tensors; null: not known
+  const ToleranceFile* tolerance = nullptr;  // by which the candidate was judged; null: by none
 };
 
 // True where equal bits were asked for, and the tensor differs by no more than rounding may do: another order of

@@ -354,10 +354,17 @@ Claim describe_weights_of_rows(const BothEntropies& both) {
                                 factors->most, factors->are_of_samples ? ", the same for all rows of a sample" : ""));
 }
 
+bool have_the_same_labels(const BothEntropies& both) {
+  return std::equal(
+      both.reference.rows.begin(), both.reference.rows.end(), both.candidate.rows.begin(),
+      [](const auto& right, const auto& wrong) { return !right || !wrong || right->label == wrong->label; });
+}
+
 Claim describe_weights(const BothEntropies& both, const Suspect& suspect) {
-  if (!count_the_same(both) || is_one(factor_of_weights(both))) return {};
+  const std::optional<double> factor = factor_of_weights(both);
+  if (!count_the_same(both) || is_one(factor) || (factor && !have_the_same_labels(both))) return {};
   const auto right = weight_of_all(both.reference), wrong = weight_of_all(both.candidate);
-  if (!right) return factor_of_weights(both) ? Claim{} : describe_weights_of_rows(both);
+  if (!right) return factor ? Claim{} : describe_weights_of_rows(both);
   if (!wrong) return describe_divisors_of_ranks(both, 1 / *right);
   const std::vector<NamedDivisor> of_reference =
       divisors_of(suspect, suspect.evidence.reference, both.reference.counted());
@@ -414,7 +421,8 @@ std::string describe_only_rank(const BothEntropies& both, const std::vector<bool
 }
 
 Claim describe_labels(const BothEntropies& both) {
-  if (!count_the_same(both) || !is_one(factor_of_weights(both))) return {};
+  const std::optional<double> factor = factor_of_weights(both);
+  if (!count_the_same(both) || !factor) return {};
   std::vector<bool> differs(both.ranks.size());
   std::int64_t others = 0;
   for (std::size_t i = 0; i < differs.size(); ++i) {
@@ -425,8 +433,9 @@ Claim describe_labels(const BothEntropies& both) {
   if (others == 0) return {};
   const std::int64_t by = displacement(both, [](const auto& row) { return row ? row->label : 0; }, true);
   return {Cause::kOtherLoss,
-          fmt::format("{} of the {} rows that count have other labels than the reference's{}{}", others,
-                      both.candidate.counted(), describe_displaced(by), describe_only_rank(both, differs))};
+          fmt::format("{} of the {} rows that count have other labels than the reference's{}{}{}", others,
+                      both.candidate.counted(), describe_displaced(by), describe_only_rank(both, differs),
+                      is_one(factor) ? "" : fmt::format("; all weigh {:.4g} times as much", *factor))};
 }
 
 Claim describe_counted(const BothEntropies& both) {

@@ -29,7 +29,7 @@ namespace ttrace {
 // - another placement explains the error: its elements in another order, or terms of a sum from which nothing wrong
 //   follows that is not guessed; of the forward pass, nothing of that pass, where the loss is right.
 // near-unmeasured: all that is left, where tolerances that were not measured are exceeded by no more than the margin of
-//   measured ones, nothing is wrong for another reason, and no root has a cause.
+//   measured ones, or those of a few numbers that no perturbed run moved by no more than some roundings, nothing is wrong for another reason, and no root has a cause.
 // possible-jump: all that is left, where it is of light iterations and may follow from a kink (diagnose/light_jumps.h).
 // What none of them explains stays wrong. Of buffers that differ,
 //

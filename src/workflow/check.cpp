@@ -523,6 +523,7 @@ Evidence evidence_of(LoadedRuns& loaded, const CheckOptions& options) {
   evidence.candidate_trace = &*loaded.candidate.trace;
   evidence.by_bits = options.bits;
   evidence.rounding = loaded.rounding ? &*loaded.rounding : nullptr;
+  evidence.tolerance = loaded.tolerances();
   return evidence;
 }
 

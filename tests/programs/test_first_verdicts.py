@@ -365,6 +365,7 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("cut_otherwise",), "scale", "loss scalar", ""),
         (("cut_otherwise",), "dropped", "(model) input", ""),
         (("cut_otherwise",), "samples", "(model) input", ""),
+        (("cut_otherwise",), "labels", "CrossEntropyLoss:1 input", ""),
         (("cut_otherwise",), "weight", "0.weight param_delta", ""),
         (("cut_otherwise", "striped"), "scale", "loss scalar", ""),
         (("cut_otherwise", "uneven"), "scale", "loss scalar", ""),

@@ -24,13 +24,13 @@ class Balance(nn.Module):
         return scores.softmax(-1).mean(0).square().sum()
 
 
-def parts(batch: torch.Tensor) -> list[torch.Tensor]:
-    """The rank's micro-batches."""
+def parts(batch: torch.Tensor, mistake: str) -> list[torch.Tensor]:
+    """The rank's micro-batches; by `mistake` those of rank 0."""
+    stretch = batch.chunk(RANKS)[0 if mistake == MISTAKE else RANK]
     if CHOICE == "reference":
-        return list(batch.split(2)) if RANKS == 1 else [batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]]
+        return list(batch.split(2)) if RANKS == 1 else [stretch]
     if RANKS == 1:
         return list(batch.split(2)) if CHOICE == "crossing" else [batch]
-    stretch = batch.chunk(RANKS)[0 if MISTAKE == "samples" else RANK]
     mine = batch[RANK::RANKS] if CHOICE in ("striped", "crossing") else stretch
     return list(mine.split((3, 1) if CHOICE == "uneven" else 2))
 
@@ -42,9 +42,9 @@ optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 for _ in range(2):
     data = torch.randint(12, (8, 6)) if CHOICE == "tokens" else torch.randn(8, 16)
     labels = torch.randint(4, (8, 6) if CHOICE == "tokens" else (8,))
-    pieces = parts(data)
+    pieces = parts(data, "samples")
     optimizer.zero_grad()
-    for piece, (inputs, wanted) in enumerate(zip(pieces, parts(labels), strict=True)):
+    for piece, (inputs, wanted) in enumerate(zip(pieces, parts(labels, "labels"), strict=True)):
         if MISTAKE == "dropped" and piece == 1:
             break
         scores = net(inputs)

@@ -383,3 +383,26 @@ TEST_CASE("what exceeds tolerances that nobody measured by little is a question 
     CHECK(wrong->verdict() == RunVerdict::kDifferent);
   }
 }
+
+TEST_CASE("a few numbers that no perturbed run moved are a question where they are off by some roundings") {
+  const auto is_asked_about = [](double ratio, double sample, Dtype dtype, std::int64_t elements) {
+    Report report = exceeding({ratio}, true);
+    const TensorId& id = report.findings[0].id;
+    report.findings[0].difference->elements = elements;
+    ToleranceFile tolerance;
+    tolerance.tensors[{id.kind, id.name}].samples = {0, sample, 0};
+    Alignment candidate;
+    candidate.tensors[id].dtype = dtype;
+    Evidence evidence{candidate, candidate, {}, {}};
+    evidence.tolerance = &tolerance;
+    set_questions_aside(report, std::vector<std::optional<std::size_t>>(1), evidence);
+    return report.verdict() == RunVerdict::kCouldNotLook &&
+           has(report.explanation.questions.at(0).sentence, "--estimator modules");
+  };
+  CHECK(is_asked_about(16, 0, Dtype::kFloat64, 1));
+  CHECK(is_asked_about(63, 0, Dtype::kFloat32, 8));
+  CHECK_FALSE(is_asked_about(65, 0, Dtype::kFloat64, 1));
+  CHECK_FALSE(is_asked_about(16, 1e-16, Dtype::kFloat64, 1));
+  CHECK_FALSE(is_asked_about(16, 0, Dtype::kBFloat16, 1));
+  CHECK_FALSE(is_asked_about(16, 0, Dtype::kFloat64, 9));
+}
