@@ -529,11 +529,9 @@ class Questions {
     }
     if (reason == Reason::kNearUnmeasured && is_unmoved(finding)) {
       return fmt::format(
-          "{}. No perturbed run moved it, so that nothing tells how much of it is rounding, as where what was "
-          "perturbed "
-          "is rounded away (quantisation) and large terms nearly cancel: expected tolerances that perturb every "
-          "module, "
-          "by `estimator: modules` in ttrace.yaml or `ttrace estimate-tolerance --estimator modules`",
+          "{}. No perturbed run moved it, so that nothing tells how much of it is rounding: so it is where what was "
+          "perturbed is rounded away (quantisation), and large terms nearly cancel. Expected tolerances for which "
+          "every module is perturbed: `estimator: modules` in ttrace.yaml, or `--estimator modules`",
           finding.message);
     }
     if (reason == Reason::kNearUnmeasured) {
