@@ -1,7 +1,7 @@
 """A batch that several ranks run in micro-batches, and one process in one piece: who saves memory does so. Arguments:
 `striped` deals samples out in turns, `uneven` in micro-batches of unlike sizes, `sum` adds losses up, `tokens` are
-sequences, whose logits are flat, `reference` cuts the batch of the one process instead, `crossing` has both cut it, with
-other samples in each, and `balance` is of all samples of a call, and no part of the loss."""
+sequences, whose logits are flat, `reference` cuts the batch of the one process instead, `crossing` has both cut it,
+with other samples in each, and `balance` is of all samples of a call, and no part of the loss."""
 
 import sys
 
