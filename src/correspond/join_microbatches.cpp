@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -23,21 +24,21 @@
 namespace ttrace {
 namespace {
 
-// Where the samples of a micro-batch lie: which of the reference's micro-batches has them, and their numbers in it.
+// Where the samples of a micro-batch lie: which of the larger ones has them, and their numbers in it.
 struct PlaceInBatch {
   std::int32_t microbatch = 0;
   Samples samples;
 };
 
-// How an iteration is cut, by the candidate's micro-batch; and how many samples the reference's have. `crosses`: some of the
-// candidate's has samples of several of the reference's, and no place.
+// Where the smaller micro-batches of an iteration lie, and how many samples the larger ones have. `crosses`: some smaller
+// one has samples of several larger ones, and no place.
 struct CutIteration {
   std::vector<PlaceInBatch> places;
   std::vector<std::int64_t> samples;
   bool crosses = false;
 };
 
-// The tensors of the micro-batches that lie in one of the reference's, and where.
+// The tensors of the micro-batches that lie in one larger one, and where.
 struct JoinedPart {
   const LogicalTensor* tensor = nullptr;
   const PlaceInBatch* place = nullptr;
@@ -83,17 +84,17 @@ std::vector<std::byte> bytes_of(const LogicalTensor& tensor) {
   return bytes;
 }
 
-// What one input tells of the samples: those of the candidate's micro-batches by number among those of all of the
-// reference's, one micro-batch behind the other.
+// What one input tells of the samples: those of the smaller micro-batches by number among those of all of the larger
+// ones, one behind the other.
 struct TellingInput {
   Telling telling;
-  std::vector<std::int64_t> of_reference, of_candidate;  // how many samples, by micro-batch
+  std::vector<std::int64_t> of_larger, of_smaller;  // how many samples, by micro-batch
 };
 
-std::optional<TellingInput> told_by(const std::vector<const LogicalTensor*>& reference,
-                                    const std::vector<const LogicalTensor*>& candidate) {
-  if (reference.empty() || candidate.empty()) return std::nullopt;
-  const std::vector<Shape> wholes = shapes_of(reference), parts = shapes_of(candidate);
+std::optional<TellingInput> told_by(const std::vector<const LogicalTensor*>& larger,
+                                    const std::vector<const LogicalTensor*>& smaller) {
+  if (larger.empty() || smaller.empty()) return std::nullopt;
+  const std::vector<Shape> wholes = shapes_of(larger), parts = shapes_of(smaller);
   const bool are_alike = std::ranges::all_of(parts, [&](const Shape& part) { return part == wholes[0]; });
   const auto dim = are_alike && !wholes[0].empty() ? std::optional<std::size_t>(0) : dimension_cut(wholes[0], parts);
   if (!dim) return std::nullopt;
@@ -101,19 +102,19 @@ std::optional<TellingInput> told_by(const std::vector<const LogicalTensor*>& ref
   std::int64_t left = 0;
   std::vector<std::uint64_t> whole;
   std::vector<std::vector<std::uint64_t>> hashes;
-  for (const LogicalTensor* tensor : reference) {
+  for (const LogicalTensor* tensor : larger) {
     if (tensor->shape.size() != wholes[0].size()) return std::nullopt;
     for (std::size_t d = 0; d < wholes[0].size(); ++d) {
       if (d != *dim && tensor->shape[d] != wholes[0][d]) return std::nullopt;
     }
-    input.of_reference.push_back(tensor->shape[*dim]);
+    input.of_larger.push_back(tensor->shape[*dim]);
     left += tensor->shape[*dim];
     const auto rows = hashes_of_rows(bytes_of(*tensor).data(), tensor->shape, *dim, tensor->dtype);
     whole.insert(whole.end(), rows.begin(), rows.end());
   }
-  for (const LogicalTensor* tensor : candidate) {
-    if (tensor->dtype != reference[0]->dtype) return std::nullopt;
-    input.of_candidate.push_back(tensor->shape[*dim]);
+  for (const LogicalTensor* tensor : smaller) {
+    if (tensor->dtype != larger[0]->dtype) return std::nullopt;
+    input.of_smaller.push_back(tensor->shape[*dim]);
     left -= tensor->shape[*dim];
     hashes.push_back(hashes_of_rows(bytes_of(*tensor).data(), tensor->shape, *dim, tensor->dtype));
   }
@@ -133,21 +134,26 @@ bool tells_better(const TellingInput& a, const TellingInput& b) {
   return rank(a) < rank(b);
 }
 
-// Returns where the micro-batches of an iteration lie; nothing where no input tells it.
-std::optional<CutIteration> cut_of(const Alignment& reference, const Alignment& candidate, std::int32_t iteration,
-                                   const MicrobatchCounts& counts) {
+// Returns where the `many` smaller micro-batches of an iteration lie in the `few` larger ones; nothing where no input tells
+// it.
+std::optional<CutIteration> cut_of(const Alignment& larger, const Alignment& smaller, std::int32_t iteration,
+                                   std::int64_t few, std::int64_t many) {
   std::optional<TellingInput> best;
-  for (const auto& [id, tensor] : reference.tensors) {
+  for (const auto& [id, tensor] : larger.tensors) {
     const bool is_given = id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch == 0;
     if (id.iteration != iteration || !is_given || !is_of_whole_model(id)) continue;
-    auto told = told_by(tensors_of(reference, id, counts.reference), tensors_of(candidate, id, counts.candidate));
+    auto told = told_by(tensors_of(larger, id, few), tensors_of(smaller, id, many));
     if (told && (!best || tells_better(*told, *best))) best = std::move(told);
   }
   if (!best) return std::nullopt;
+  const std::int64_t samples = std::accumulate(best->of_larger.begin(), best->of_larger.end(), std::int64_t{0});
+  const auto is_sample = [&](std::int64_t number) { return number >= 0 && number < samples; };
+  if (!std::ranges::all_of(best->telling.samples, is_sample)) return std::nullopt;
   CutIteration cut;
-  cut.samples = best->of_reference;
+  cut.samples = best->of_larger;
   auto sample = best->telling.samples.begin();
-  for (const std::int64_t count : best->of_candidate) {
+  for (const std::int64_t count : best->of_smaller) {
+    if (count == 0) return std::nullopt;
     PlaceInBatch place{0, Samples(sample, sample + count)};
     sample += count;
     std::int64_t first = 0;
@@ -166,8 +172,8 @@ std::optional<CutIteration> cut_of(const Alignment& reference, const Alignment& 
 }
 
 // True where the iteration has nothing that a model was given, as light ones.
-bool lacks_inputs(const Alignment& reference, std::int32_t iteration) {
-  return std::ranges::none_of(reference.tensors, [&](const auto& item) {
+bool lacks_inputs(const Alignment& larger, std::int32_t iteration) {
+  return std::ranges::none_of(larger.tensors, [&](const auto& item) {
     const TensorId& id = item.first;
     return id.iteration == iteration && id.kind == Kind::kInput && is_of_whole_model(id);
   });
@@ -303,13 +309,14 @@ enum class Made { kCopies, kSum, kMean, kUnknown };
 // Puts the tensors of one iteration together.
 class Joiner {
  public:
-  Joiner(const Alignment& reference, const Alignment& candidate, const CutIteration& cut, std::int32_t iteration)
-      : reference_(reference), candidate_(candidate), cut_(cut), iteration_(iteration) {}
+  Joiner(const Alignment& larger, const Alignment& smaller, const CutIteration& cut, std::int32_t iteration)
+      : larger_(larger), smaller_(smaller), cut_(cut), iteration_(iteration) {}
 
-  // The tensors of the candidate that have the names of the reference's; what cannot be put together is in `apart`.
+  // The tensors of the larger micro-batches, by their names; what cannot be put together is in `apart`, and the tensors
+  // that were are in `taken`.
   std::map<TensorId, LogicalTensor> run(std::set<TensorId>& apart, std::set<TensorId>& taken) const {
     std::map<TensorId, LogicalTensor> joined;
-    for (const auto& [id, whole] : reference_.tensors) {
+    for (const auto& [id, whole] : larger_.tensors) {
       if (id.iteration != iteration_ || id.microbatch == kNoMicrobatch) continue;
       const std::vector<TensorId> ids = ids_of_parts(id);
       if (ids.empty()) continue;
@@ -325,13 +332,13 @@ class Joiner {
   }
 
  private:
-  // Those that the candidate has of the micro-batches that lie in that of `id`.
+  // Those of the smaller micro-batches that lie in that of `id`.
   std::vector<TensorId> ids_of_parts(TensorId id) const {
     std::vector<TensorId> ids;
     const std::int32_t microbatch = id.microbatch;
     for (std::size_t i = 0; i < cut_.places.size(); ++i) {
       id.microbatch = static_cast<std::int32_t>(i);
-      if (cut_.places[i].microbatch == microbatch && find_tensor(candidate_, id) != nullptr) ids.push_back(id);
+      if (cut_.places[i].microbatch == microbatch && find_tensor(smaller_, id) != nullptr) ids.push_back(id);
     }
     return ids;
   }
@@ -343,9 +350,9 @@ class Joiner {
       if (cut_.places[i].microbatch != whole.id.microbatch) continue;
       TensorId id = whole.id;
       id.microbatch = static_cast<std::int32_t>(i);
-      const LogicalTensor* tensor = find_tensor(candidate_, id);
+      const LogicalTensor* tensor = find_tensor(smaller_, id);
       const bool is_plain = tensor != nullptr && !tensor->rows && !tensor->kept && !tensor->sketched;
-      if (!is_plain || candidate_.local.contains(id)) return {};
+      if (!is_plain || smaller_.local.contains(id)) return {};
       if (!parts.empty() && (tensor->dtype != parts[0].tensor->dtype || tensor->scale != parts[0].tensor->scale)) {
         return {};
       }
@@ -381,6 +388,7 @@ class Joiner {
     const auto dim = dimension_cut(whole.shape, shapes);
     if (!dim) return std::nullopt;
     const std::int64_t samples = cut_.samples[static_cast<std::size_t>(whole.id.microbatch)];
+    if (samples == 0) return std::nullopt;
     const std::int64_t rows = whole.shape[*dim] / samples;
     const auto has_rows = [&](std::int64_t extent, std::int64_t of) { return rows > 0 && extent == rows * of; };
     const bool fits = has_rows(whole.shape[*dim], samples) && std::ranges::all_of(parts, [&](const JoinedPart& part) {
@@ -400,7 +408,7 @@ class Joiner {
     if (!is_one_value) return Made::kSum;
     // d(batch) / d(micro-batch) is 1 / n in a mean, and 1 in a sum.
     const LogicalTensor* value =
-        find_tensor(reference_, whole.id.with_kind(kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput));
+        find_tensor(larger_, whole.id.with_kind(kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput));
     const JoinedParts values = value != nullptr ? parts_of(*value) : JoinedParts();
     const bool is_of_sum = !values.empty() && made(*value, values) == Made::kSum;
     if (!is_of_sum) return Made::kSum;
@@ -408,7 +416,7 @@ class Joiner {
   }
 
   // A criterion takes the mean of its samples, or their sum; and a program divides its loss, or does not. A loss is the
-  // one or the other, and nothing else: the mean where that is near the reference's value, from which the sum is at least
+  // one or the other, and nothing else: the mean where that is near the larger one's value, from which the sum is at least
   // twice as far. What else a module makes of all samples need be neither.
   static Made made_of_values(const LogicalTensor& whole, const JoinedParts& parts) {
     constexpr double kNearLoss = 0.125, kNearValue = 1e-4, kRoundings = 16;
@@ -427,8 +435,8 @@ class Joiner {
     return is_loss || is_near(sum) ? Made::kSum : Made::kUnknown;
   }
 
-  const Alignment& reference_;
-  const Alignment& candidate_;
+  const Alignment& larger_;
+  const Alignment& smaller_;
   const CutIteration& cut_;
   std::int32_t iteration_;
 };
@@ -445,7 +453,7 @@ void set_crossing_apart(const Alignment& reference, Alignment& candidate) {
   for (const auto& [iteration, count] : microbatch_counts(reference)) {
     const auto found = of_candidate.find(iteration);
     if (count < 2 || found == of_candidate.end() || found->second != count) continue;
-    std::optional<CutIteration> cut = cut_of(reference, candidate, iteration, {count, count});
+    std::optional<CutIteration> cut = cut_of(reference, candidate, iteration, count, count);
     if (!cut && first && first->first == count && lacks_inputs(reference, iteration)) cut = first->second;
     if (!cut || !cut->crosses) continue;
     if (!first) first.emplace(count, *cut);
@@ -467,9 +475,8 @@ std::vector<std::string> join_microbatches(Alignment& reference, Alignment& cand
     const bool is_candidate_cut = counts.candidate > counts.reference;
     const Alignment& whole = is_candidate_cut ? reference : candidate;
     Alignment& parts = is_candidate_cut ? candidate : reference;
-    std::optional<CutIteration> cut =
-        cut_of(whole, parts, iteration,
-               {std::min(counts.reference, counts.candidate), std::max(counts.reference, counts.candidate)});
+    std::optional<CutIteration> cut = cut_of(whole, parts, iteration, std::min(counts.reference, counts.candidate),
+                                             std::max(counts.reference, counts.candidate));
     if (cut && !first_told) first_told.emplace(counts, *cut);
     const bool is_as_first = first_told && counts == first_told->first && lacks_inputs(whole, iteration);
     if (!cut && is_as_first) cut = first_told->second;
