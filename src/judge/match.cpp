@@ -490,11 +490,18 @@ bool may_be_of_other_slice(const TensorId& id, const Alignment& candidate, const
   return false;
 }
 
+// True for the gradient of an input of a call that gives none to its outputs, as a miner's under no_grad(): what the input
+// has of a gradient comes of other uses of the tensor, which another program may copy before.
+bool is_gradient_of_others(const Alignment& alignment, const TensorId& id) {
+  return id.kind == Kind::kGradInput && has_any_of_call(alignment, id, Kind::kOutput) &&
+         !has_any_of_call(alignment, id, Kind::kGradOutput);
+}
+
 // Finds what only the reference holds. `incomplete` names tensors that the candidate holds in part: there is a finding
 // about them already. Returns how many are an optimizer's state.
 std::int64_t find_missing(const Alignment& reference, const Alignment& candidate, const std::set<TensorId>& incomplete,
                           LoneBuffers& buffers, Matching& matching) {
-  std::int64_t recomputed = 0, lone_state = 0;
+  std::int64_t recomputed = 0, lone_state = 0, of_others = 0;
   const auto holds = [&](const TensorId& id) { return candidate.tensors.contains(id) || incomplete.contains(id); };
   for (const auto& [id, tensor] : reference.tensors) {
     if (holds(id) || candidate.local.contains(id)) continue;
@@ -513,13 +520,23 @@ std::int64_t find_missing(const Alignment& reference, const Alignment& candidate
       ++recomputed;
       continue;
     }
+    if (is_gradient_of_others(reference, id)) {
+      ++of_others;
+      continue;
+    }
     Finding& finding = matching.findings.emplace_back(finding_about_lack(tensor, Side::kCandidate, candidate));
     finding.guessed = may_be_of_other_slice(id, candidate, incomplete);
     if (finding.verdict == Verdict::kMissing && is_of_other_model(reference, id)) {
       finding.message = fmt::format("{}: {}", to_string(id), buffers.describe_missing(candidate, id));
     }
   }
-  matching.waived += recomputed;
+  matching.waived += recomputed + of_others;
+  if (of_others > 0) {
+    matching.notes.push_back(
+        fmt::format("waived: {} of inputs of modules that compute without gradient in the reference, whose tensors get "
+                    "them elsewhere; the candidate gives such modules copies",
+                    count_of(of_others, "gradient")));
+  }
   if (recomputed > 0) {
     matching.notes.push_back(
         fmt::format("waived: {} that the reference recomputed and the candidate did not; "

@@ -77,6 +77,7 @@ class Collector:
         # Set by optimizers.py: whether an iteration goes on after a step; at the end of one with a step, and of one
         # without.
         self.awaits_steps: Callable[[], bool] = lambda: False
+        self.evaluates_otherwise: Callable[[], bool] = lambda: False
         self.record_params_after: Callable[[], None] = lambda: None
         self.record_gradients_left: Callable[[], None] = lambda: None
         # Set by late_reads.py: whether some of an iteration that is over is still to be read, and reads it.
@@ -188,7 +189,8 @@ class Collector:
     def before_outermost_call(self, is_wanted: bool) -> None:
         """Before the program itself calls any module. After the steps of an iteration, the parameters are now as the
         next one sees them."""
-        if self.clock.stepped and not self.awaits_steps():
+        is_read_later = not is_wanted and self.evaluates_otherwise()
+        if self.clock.stepped and not self.awaits_steps() and not is_read_later:
             self.finish_iteration(is_wanted)
 
     def finish_iteration(self, begin_next: bool) -> None:

@@ -82,6 +82,7 @@ class Optimizers:
         patches.keep(end)
         self._turns.install()
         collector.awaits_steps = self._awaits_steps
+        collector.evaluates_otherwise = self._evaluates_otherwise
         collector.record_params_after = self._record_params_after
         collector.record_gradients_left = self._record_gradients_left
         collector.on_iteration_end.append(self._finish_steps)
@@ -236,6 +237,10 @@ class Optimizers:
         self._keep_masters(first)
         self._steps.begin(optimizer, first, self._main_grads.kept)
         self._steps.change_unseen(each for each in stepped if (each.chunk, each.name) in self._settled)
+
+    def _evaluates_otherwise(self) -> bool:
+        """Some optimizer puts other values into its parameters for an evaluation, as schedule-free ones do."""
+        return any(callable(getattr(optimizer, "eval", None)) for optimizer in self._turns.optimizers())
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self._collector.threads.is_aside():
