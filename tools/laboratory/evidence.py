@@ -78,11 +78,12 @@ def _reproductions() -> list[Evidence]:
 
 
 def _papers() -> list[Evidence]:
-    # A source without a folder is a module of the papers' further measurements. Of real-weights and faults the page has
-    # nothing yet.
+    # A source without a folder is a module of the papers' further measurements.
     measured = {
         "table-3": ("src/compare", *_RUNS, "loosest_bound"),
         "e-max": ("e_max",),
+        "real-weights": ("src/abft", "real_weights"),
+        "faults": ("src/abft", "src/sdc", "faults", "faulty_trace"),
         "models": ("models", "faulty_trace"),
         "frequencies": ("frequencies",),
         "node": ("src/sdc", *_RUNS, "node", "unhealthy", "faulty_trace"),

@@ -82,8 +82,8 @@ export type Reason =
   | "own-numbers"
   // untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right
   | "unknown-loss-scale"
-  // untrusted: exceeds a tolerance that was not measured by less than the margin of measured ones, and nothing explains
-  // the error
+  // untrusted: exceeds by little a tolerance that was not measured, or that of few numbers which no perturbed run
+  // moved, and nothing explains the error
   | "near-unmeasured"
   // untrusted: of a light iteration, in which a gradient differs in one channel alone, as where rounding moves an
   // activation over a kink
