@@ -73,9 +73,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kUnknownLossScale, "unknown-loss-scale",
      "untrusted: a multiple of the reference's, as a loss scale makes it that was not said; what steps take is right"},
     {Reason::kNearUnmeasured, "near-unmeasured",
-     "untrusted: exceeds by little a tolerance that was not measured, or that of few numbers which no perturbed run "
-     "moved, "
-     "and nothing explains the error"},
+     "untrusted: exceeds by little a tolerance that was not measured, or that of few numbers which no perturbed "
+     "run moved, and nothing explains the error"},
     {Reason::kPossibleJump, "possible-jump",
      "untrusted: of a light iteration, in which a gradient differs in one channel alone, as where rounding moves an "
      "activation over a kink"},
