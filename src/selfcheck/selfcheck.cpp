@@ -93,10 +93,10 @@ void check_replicas(const Alignment& alignment, const SelfCheckOptions& options,
   }
 }
 
-Report self_check(const Alignment& whole, const SelfCheckOptions& options) {
+namespace {
+
+Report check_all(const Alignment& alignment, const SelfCheckOptions& options) {
   std::vector<Finding> findings;
-  const std::optional<Alignment> first = without_moved_weights(whole, options.trace);
-  const Alignment& alignment = first ? *first : whole;
   const std::vector<std::string> linears_notes = check_linears(alignment, options, findings);
   const std::vector<std::string> attention_notes = check_attention(alignment, options, findings);
   check_integer_linears(alignment, findings);
@@ -125,14 +125,21 @@ Report self_check(const Alignment& whole, const SelfCheckOptions& options) {
   if (!alignment.tensors.empty()) {
     report.totals.coverage = static_cast<double>(checked.size()) / static_cast<double>(alignment.tensors.size());
   }
-  if (first) {
-    report.notes.emplace_back(
-        "no step of an optimizer was seen, and parameters changed, maybe between micro-batches: only the first of each "
-        "iteration was checked");
-  }
   report.notes.insert(report.notes.end(), linears_notes.begin(), linears_notes.end());
   report.notes.insert(report.notes.end(), attention_notes.begin(), attention_notes.end());
   note_unchecked(alignment, checked, report);
+  return report;
+}
+
+}  // namespace
+
+Report self_check(const Alignment& alignment, const SelfCheckOptions& options) {
+  const std::optional<Alignment> first = without_moved_weights(alignment, options.trace);
+  if (!first) return check_all(alignment, options);
+  Report report = check_all(*first, options);
+  report.notes.insert(report.notes.begin(),
+                      "no step of an optimizer was seen, and parameters changed, maybe between micro-batches: only the "
+                      "first of each iteration was checked");
   return report;
 }
 
