@@ -214,7 +214,7 @@ void append_rows(const Piece& piece, const PlaceInBatch& place, std::size_t dim,
 }
 
 // The rows of all parts, along `dim`.
-LogicalTensor rows_of(const TensorId& id, const Shape& shape, JoinedParts parts, std::size_t dim,
+LogicalTensor rows_of(const TensorId& id, const Shape& shape, const JoinedParts& parts, std::size_t dim,
                       std::int64_t rows_a_sample) {
   LogicalTensor all = like_parts(id, shape, parts);
   all.guessed = all.guessed || rows_a_sample > 1;  // those of a sample may lie together, or apart
