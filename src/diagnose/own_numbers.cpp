@@ -16,6 +16,7 @@
 #include "base/random_draws.h"
 #include "base/tensor_name.h"
 #include "diagnose/own_buffers.h"
+#include "tolerance/family.h"
 
 namespace ttrace {
 namespace {
@@ -151,13 +152,11 @@ double largest_error_of(const Finding& finding) {
 }
 
 bool begins_by_rounding(const Finding& finding, const Evidence& evidence) {
-  constexpr double kRoundings = 64;
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
   const bool is_beginning = finding.id.kind == Kind::kParam && finding.verdict == Verdict::kFail && finding.difference;
   const bool is_value = finding.reason == Reason::kExceedsTolerance || finding.reason == Reason::kReplicasDisagree;
-  if (!is_beginning || tensor == nullptr || !is_value) return false;
-  const double epsilon = epsilon_of(tensor->dtype);  // of less than fp32, a few are no small error
-  return epsilon <= epsilon_of(Dtype::kFloat32) && largest_error_of(finding) <= kRoundings * epsilon;
+  return is_beginning && is_value && tensor != nullptr &&
+         largest_error_of(finding) <= rounding_of_beginning(tensor->dtype);
 }
 
 std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {

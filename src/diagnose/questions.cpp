@@ -30,6 +30,7 @@
 #include "identify/packed.h"
 #include "judge/judge.h"
 #include "judge/later_sums.h"
+#include "tolerance/floors.h"
 
 namespace ttrace {
 namespace {
@@ -230,8 +231,8 @@ class Questions {
   // True for a few numbers in fp32 or wider that no perturbed run moved: what remains of a sum that nearly cancels may be
   // off by some roundings more than its floor says.
   bool is_unmoved(const Finding& finding) const {
-    constexpr std::int64_t kFew = 8;
-    if (evidence_.tolerance == nullptr || !finding.difference || finding.difference->elements > kFew) return false;
+    if (evidence_.tolerance == nullptr || !finding.difference) return false;
+    if (finding.difference->elements > kFewElements) return false;
     const auto found = evidence_.tolerance->tensors.find({finding.id.kind, finding.id.name});
     const LogicalTensor* tensor = find_tensor(evidence_.candidate, finding.id);
     if (found == evidence_.tolerance->tensors.end() || tensor == nullptr) return false;

@@ -189,10 +189,20 @@ std::optional<std::int32_t> find_jump(const RunDifferences& run, const RunRespon
   return few && !few->empty() ? std::optional(id.iteration) : std::nullopt;
 }
 
+// True where some parameter does not begin with the reference's bits, which moves all that follows.
+bool begins_otherwise(const RunDifferences& run) {
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const TensorId& id = run.pairs[i].reference->id;
+    if (id.kind == Kind::kParam && id.iteration == 0 && run.differences[i].differing > 0) return true;
+  }
+  return false;
+}
+
 // Holds a run against the largest of the others' responses, and against a rounding step.
 void require_like(const RunDifferences& run, std::int32_t last, const RunResponses& others, std::size_t other_runs,
                   const char* what_others, const EstimateOptions& options) {
-  const double rounding = epsilon_of(options.compute_dtype);
+  const double step = epsilon_of(options.compute_dtype);
+  const double rounding = begins_otherwise(run) ? std::max(step, rounding_of_beginning(options.compute_dtype)) : step;
   const std::optional<std::int32_t> jump = find_jump(run, others, other_runs, rounding);
   const RunResponses own = measured_in(run, last, jump.value_or(kLastOfAll));
   std::map<Kind, std::vector<double>> ratios;
@@ -283,15 +293,6 @@ double times_as_far(double from_reference, double from_like) {
   return from_reference == 0 ? 0 : from_reference / from_like;
 }
 
-// True where a run begins with parameters that are the reference's but for rounding, which moves all that follows.
-bool begins_by_rounding(const RunDifferences& run) {
-  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
-    const TensorId& id = run.pairs[i].reference->id;
-    if (id.kind == Kind::kParam && id.iteration == 0 && run.differences[i].differing > 0) return true;
-  }
-  return false;
-}
-
 [[noreturn]] void fail_as_other_program(const RunDifferences& rerun, const std::string& what, double times) {
   throw InputError(fmt::format(
       "{}: differs from the reference, and not from the perturbed runs: {} is {} as far from the reference's; expected "
@@ -303,15 +304,19 @@ bool begins_by_rounding(const RunDifferences& run) {
 
 bool jumps(Kind kind) { return kind == Kind::kParamDelta || kind == Kind::kParamAfter || kind == Kind::kBufferAfter; }
 
+double rounding_of_beginning(Dtype dtype) {
+  constexpr double kRoundings = 64;
+  const double epsilon = epsilon_of(dtype);
+  return epsilon <= epsilon_of(Dtype::kFloat32) ? kRoundings * epsilon : 0;
+}
+
 // Nothing that a perturbation reaches comes before the first iteration's parameters.
 void require_same_beginning(const RunDifferences& run) {
-  // Initial values that a program fits to its data, as by least squares, may round otherwise in each process.
-  constexpr double kRoundings = 64;
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const LogicalTensor& tensor = *run.pairs[i].reference;
     const double rel_err = run.differences[i].rel_err();
     if (tensor.id.kind != Kind::kParam || tensor.id.iteration != 0 || !is_floating(tensor.dtype)) continue;
-    if (rel_err <= kRoundings * epsilon_of(tensor.dtype)) continue;
+    if (rel_err <= std::max(epsilon_of(tensor.dtype), rounding_of_beginning(tensor.dtype))) continue;
     throw InputError(
         fmt::format("{}: begins with other parameters than the reference: {} differs by {:.3g}; expected a run of the "
                     "same program: set its seeds, or collect the reference again where the program has changed since",
@@ -351,7 +356,6 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
     require_same_beginning(run);
   }
   for (std::size_t r = 0; r < perturbed.size() && !options.by_anchor; ++r) {  // an anchor has no like
-    if (begins_by_rounding(perturbed[r])) continue;
     SomeRuns others;
     for (const RunDifferences& run : perturbed) {
       if (&run != &perturbed[r]) others.push_back(&run);
@@ -367,7 +371,6 @@ void require_one_family(std::span<const RunDifferences> perturbed, const RunDiff
   for (const RunDifferences& run : perturbed) responses.push_back(measured_in(run));
   require_finite(*rerun);
   require_same_beginning(*rerun);
-  if (begins_by_rounding(*rerun)) return;
   require_like(*rerun, kLastOfAll, largest_but(responses, responses.size()), perturbed.size(), "every perturbed run",
                options);
 }

@@ -23,6 +23,10 @@ class UnlikeOthers : public InputError {
 // So is what follows parameters, such as a moving average, and what a later iteration begins with.
 bool jumps(Kind kind);
 
+// Returns how far a parameter may be off where each process fits its initial value to the same data, as by least squares,
+// whose sums round otherwise each time: some roundings of fp32 or wider; of less, a few are no small error, and it is 0.
+double rounding_of_beginning(Dtype dtype);
+
 // Throws InputError, naming the run, where it begins with other parameters than the reference: it has another seed, or is
 // another program. Only pairs of parameters are looked at.
 void require_same_beginning(const RunDifferences& run);

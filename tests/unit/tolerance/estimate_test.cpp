@@ -762,12 +762,15 @@ TEST_CASE("a run whose parameters begin by a few roundings otherwise is one of t
   Model model;
   const std::vector tensors = {model.tensor(Kind::kOutput, "mlp", 0), model.tensor(Kind::kParam, "w")};
   const double rounding = 8 * kFloat32Epsilon;
-  const RunDifferences rerun = run_of("rerun", tensors, {1e-3, rounding});
+  const RunDifferences rerun = run_of("rerun", tensors, {2e-5, rounding});
   const auto runs = runs_of(tensors, {{1e-6, 0}, {1e-6, 0}, {1e-6, 0}});
   CHECK(refusal_of(runs, &rerun).empty());
   CHECK(estimate(runs, &rerun, {}).tensors.at({Kind::kParam, "w"}).estimate == doctest::Approx(rounding));
-  const RunDifferences equal = run_of("rerun", tensors, {1e-3, 0});
+  const RunDifferences equal = run_of("rerun", tensors, {2e-5, 0}), far = run_of("rerun", tensors, {0.01, rounding});
   CHECK_FALSE(refusal_of(runs, &equal).empty());
+  CHECK_FALSE(refusal_of(runs, &far).empty());  // no rounding of the beginning moves so far
+  const std::vector narrow = {tensors[0], model.tensor(Kind::kParam, "w", kNoMicrobatch, Dtype::kBFloat16)};
+  CHECK_FALSE(refusal_of(runs_of(narrow, {{0.1, 0.1}, {0.1, 0.1}, {0.1, 0.1}})).empty());
 }
 
 TEST_CASE("a tensor that only the rerun holds is refused") {
