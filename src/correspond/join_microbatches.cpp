@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -44,6 +45,17 @@ struct JoinedPart {
   const PlaceInBatch* place = nullptr;
 };
 using JoinedParts = std::vector<JoinedPart>;
+
+// The tensors of an iteration, which lie together.
+auto tensors_of_iteration(const Alignment& alignment, std::int32_t iteration) {
+  constexpr std::int32_t kBeforeAll = std::numeric_limits<std::int32_t>::min();
+  TensorId first;
+  first.iteration = iteration;
+  first.microbatch = kBeforeAll;
+  const auto begin = alignment.tensors.lower_bound(first);
+  ++first.iteration;
+  return std::ranges::subrange(begin, alignment.tensors.lower_bound(first));
+}
 
 // The tensors of an iteration by micro-batch; empty where some lacks it, or is no plain tensor.
 std::vector<const LogicalTensor*> tensors_of(const Alignment& alignment, TensorId id, std::int64_t microbatches) {
@@ -139,9 +151,9 @@ bool tells_better(const TellingInput& a, const TellingInput& b) {
 std::optional<CutIteration> cut_of(const Alignment& larger, const Alignment& smaller, std::int32_t iteration,
                                    std::int64_t few, std::int64_t many) {
   std::optional<TellingInput> best;
-  for (const auto& [id, tensor] : larger.tensors) {
+  for (const auto& [id, tensor] : tensors_of_iteration(larger, iteration)) {
     const bool is_given = id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch == 0;
-    if (id.iteration != iteration || !is_given || !is_of_whole_model(id)) continue;
+    if (!is_given || !is_of_whole_model(id)) continue;
     auto told = told_by(tensors_of(larger, id, few), tensors_of(smaller, id, many));
     if (told && (!best || tells_better(*told, *best))) best = std::move(told);
   }
@@ -173,9 +185,8 @@ std::optional<CutIteration> cut_of(const Alignment& larger, const Alignment& sma
 
 // True where the iteration has nothing that a model was given, as light ones.
 bool lacks_inputs(const Alignment& larger, std::int32_t iteration) {
-  return std::ranges::none_of(larger.tensors, [&](const auto& item) {
-    const TensorId& id = item.first;
-    return id.iteration == iteration && id.kind == Kind::kInput && is_of_whole_model(id);
+  return std::ranges::none_of(tensors_of_iteration(larger, iteration), [&](const auto& item) {
+    return item.first.kind == Kind::kInput && is_of_whole_model(item.first);
   });
 }
 
@@ -238,34 +249,43 @@ std::int32_t replicas_in(const std::vector<Piece>& pieces) {
   return replicas;
 }
 
-// The sum of the parts. Copies that only some of the parts have are left out: there is no sum of them.
-LogicalTensor sum_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
+// The pieces of all parts, one part behind the other: each is a further term, or a further replica, as `number` says.
+// Of terms, copies that only some of the parts have are left out: there is no sum of them.
+std::vector<Piece> pieces_behind(const std::vector<LogicalTensor>& parts, std::int32_t Piece::* number) {
+  std::vector<std::vector<Piece>> of_parts;
+  std::int32_t replicas = std::numeric_limits<std::int32_t>::max(), first = 0;
+  for (const LogicalTensor& part : parts) {
+    of_parts.push_back(part.pieces());
+    if (number == &Piece::term) replicas = std::min(replicas, replicas_in(of_parts.back()));
+  }
+  std::vector<Piece> pieces;
+  for (const std::vector<Piece>& of_part : of_parts) {
+    std::int32_t next = first;
+    for (Piece piece : of_part) {
+      if (piece.replica >= replicas) continue;
+      piece.*number += first;
+      next = std::max(next, piece.*number + 1);
+      pieces.push_back(std::move(piece));
+    }
+    first = next;
+  }
+  sort_pieces(pieces);
+  return pieces;
+}
+
+LogicalTensor joined_by(const TensorId& id, const Shape& shape, const JoinedParts& parts,
+                        std::int32_t Piece::* number) {
   LogicalTensor all = like_parts(id, shape, parts);
   std::vector<LogicalTensor> kept;
   for (const auto& [tensor, place] : parts) kept.push_back(*tensor);
-  const auto shared = std::make_shared<const std::vector<LogicalTensor>>(std::move(kept));
-  all.pieces = [shared] {
-    std::vector<std::vector<Piece>> of_parts;
-    std::int32_t replicas = std::numeric_limits<std::int32_t>::max(), terms = 0;
-    for (const LogicalTensor& part : *shared) {
-      of_parts.push_back(part.pieces());
-      replicas = std::min(replicas, replicas_in(of_parts.back()));
-    }
-    std::vector<Piece> pieces;
-    for (const std::vector<Piece>& of_part : of_parts) {
-      std::int32_t next = terms;
-      for (const Piece& piece : of_part) {
-        if (piece.replica >= replicas) continue;
-        pieces.push_back(piece);
-        pieces.back().term += terms;
-        next = std::max(next, pieces.back().term + 1);
-      }
-      terms = next;
-    }
-    sort_pieces(pieces);
-    return pieces;
+  all.pieces = [shared = std::make_shared<const std::vector<LogicalTensor>>(std::move(kept)), number] {
+    return pieces_behind(*shared, number);
   };
   return all;
+}
+
+LogicalTensor sum_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
+  return joined_by(id, shape, parts, &Piece::term);
 }
 
 LogicalTensor mean_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
@@ -276,25 +296,7 @@ LogicalTensor mean_of(const TensorId& id, const Shape& shape, const JoinedParts&
 
 // One tensor that all parts are copies of.
 LogicalTensor copies_of(const TensorId& id, const Shape& shape, const JoinedParts& parts) {
-  LogicalTensor all = like_parts(id, shape, parts);
-  std::vector<LogicalTensor> kept;
-  for (const auto& [tensor, place] : parts) kept.push_back(*tensor);
-  const auto shared = std::make_shared<const std::vector<LogicalTensor>>(std::move(kept));
-  all.pieces = [shared] {
-    std::vector<Piece> pieces;
-    for (std::int32_t replicas = 0; const LogicalTensor& part : *shared) {
-      std::int32_t next = replicas;
-      for (const Piece& piece : part.pieces()) {
-        pieces.push_back(piece);
-        pieces.back().replica += replicas;
-        next = std::max(next, pieces.back().replica + 1);
-      }
-      replicas = next;
-    }
-    sort_pieces(pieces);
-    return pieces;
-  };
-  return all;
+  return joined_by(id, shape, parts, &Piece::replica);
 }
 
 bool are_copies(const JoinedParts& parts) {
@@ -316,8 +318,8 @@ class Joiner {
   // that were are in `taken`.
   std::map<TensorId, LogicalTensor> run(std::set<TensorId>& apart, std::set<TensorId>& taken) const {
     std::map<TensorId, LogicalTensor> joined;
-    for (const auto& [id, whole] : larger_.tensors) {
-      if (id.iteration != iteration_ || id.microbatch == kNoMicrobatch) continue;
+    for (const auto& [id, whole] : tensors_of_iteration(larger_, iteration_)) {
+      if (id.microbatch == kNoMicrobatch) continue;
       const std::vector<TensorId> ids = ids_of_parts(id);
       if (ids.empty()) continue;
       if (auto tensor = join(whole)) {
@@ -446,6 +448,13 @@ std::int64_t common_of(const std::vector<std::int64_t>& numbers) {
   return std::ranges::all_of(numbers, [&](std::int64_t other) { return other == numbers[0]; }) ? numbers[0] : 0;
 }
 
+// How many samples each of the smaller micro-batches has; 0 where they are not alike.
+std::int64_t samples_of_smaller(const CutIteration& cut) {
+  std::vector<std::int64_t> samples;
+  for (const PlaceInBatch& place : cut.places) samples.push_back(std::ssize(place.samples));
+  return common_of(samples);
+}
+
 // Sets what is of a micro-batch apart in iterations of which both sides run as many, of other samples of the same batch.
 void set_crossing_apart(const Alignment& reference, Alignment& candidate) {
   const auto of_candidate = microbatch_counts(candidate);
@@ -457,11 +466,9 @@ void set_crossing_apart(const Alignment& reference, Alignment& candidate) {
     if (!cut && first && first->first == count && lacks_inputs(reference, iteration)) cut = first->second;
     if (!cut || !cut->crosses) continue;
     if (!first) first.emplace(count, *cut);
-    std::vector<std::int64_t> samples;
-    for (const PlaceInBatch& place : cut->places) samples.push_back(std::ssize(place.samples));
-    candidate.joined[iteration] = {count, count, true, common_of(cut->samples), common_of(samples)};
-    for (const auto& [id, tensor] : candidate.tensors) {
-      if (id.iteration == iteration && id.microbatch != kNoMicrobatch) candidate.apart.insert(id);
+    candidate.joined[iteration] = {count, count, true, common_of(cut->samples), samples_of_smaller(*cut)};
+    for (const auto& [id, tensor] : tensors_of_iteration(candidate, iteration)) {
+      if (id.microbatch != kNoMicrobatch) candidate.apart.insert(id);
     }
   }
 }
@@ -485,9 +492,7 @@ std::vector<std::string> join_microbatches(Alignment& reference, Alignment& cand
     auto joined = Joiner(whole, parts, *cut, iteration).run(candidate.apart, taken);
     for (const TensorId& id : taken) parts.tensors.erase(id);
     parts.tensors.merge(joined);
-    std::vector<std::int64_t> samples;
-    for (const PlaceInBatch& place : cut->places) samples.push_back(std::ssize(place.samples));
-    const std::int64_t of_whole = common_of(cut->samples), of_parts = common_of(samples);
+    const std::int64_t of_whole = common_of(cut->samples), of_parts = samples_of_smaller(*cut);
     candidate.joined[iteration] = {counts.reference, counts.candidate, true, is_candidate_cut ? of_whole : of_parts,
                                    is_candidate_cut ? of_parts : of_whole};
   }
