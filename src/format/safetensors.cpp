@@ -111,6 +111,26 @@ std::vector<SafetensorsTensor> parse_safetensors(std::string_view file, const st
   return tensors;
 }
 
+std::vector<FileOfPlaces> parse_places(std::string_view json, const std::string& where) {
+  const auto places = parse_object(json);
+  if (!places) throw InputError(fmt::format("{}: expected places of tensors as JSON", where));
+  std::vector<FileOfPlaces> files;
+  try {
+    for (const auto& [path, described] : places->items()) {
+      FileOfPlaces& file = files.emplace_back();
+      file.path = path;
+      file.bytes = described.at("bytes").get<std::uint64_t>();
+      file.changed = described.at("changed").get<std::int64_t>();
+      for (const auto& [name, place] : described.at("tensors").items()) {
+        file.tensors.push_back({read_tensor(name, place, 0, file.bytes, path), place.at("order").get<std::uint64_t>()});
+      }
+    }
+  } catch (const Json::exception&) {
+    throw InputError(fmt::format("{}: expected files with their tensors", where));
+  }
+  return files;
+}
+
 std::map<std::string, std::string> parse_weight_map(std::string_view json, const std::string& where) {
   const std::string expected = fmt::format("{}: expected JSON with a weight_map of names and files", where);
   const auto index = parse_object(json);

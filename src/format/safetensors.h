@@ -6,6 +6,8 @@
 //   the tensors, little-endian, row-major
 //
 //   model.safetensors.index.json: {"weight_map": {"layers.0.weight": "model-00001-of-00002.safetensors"}}
+//
+// and, in the same words, where an import has left tensors in files of other formats (ttrace_import/places.py).
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,21 @@ struct SafetensorsTensor {
 // Returns the tensors in the order of their bytes, which lie in the file and apart. Throws InputError (`where` is the
 // file), also for a dtype that a trace cannot hold.
 std::vector<SafetensorsTensor> parse_safetensors(std::string_view file, const std::string& where);
+
+// A file in which an import has left tensors.
+struct FileOfPlaces {
+  std::string path;
+  std::uint64_t bytes = 0;   // of the file, when it was read
+  std::int64_t changed = 0;  // ns since 1970, its last change then
+  struct Tensor {
+    SafetensorsTensor tensor;
+    std::uint64_t order = 0;  // among all tensors of the import, from 1
+  };
+  std::vector<Tensor> tensors;
+};
+
+// Throws InputError, also for a tensor that does not lie in its file.
+std::vector<FileOfPlaces> parse_places(std::string_view json, const std::string& where);
 
 // Returns which file of an index has which tensor. Throws InputError.
 std::map<std::string, std::string> parse_weight_map(std::string_view json, const std::string& where);

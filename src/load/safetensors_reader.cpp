@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "files/regular_file.h"
-#include "format/safetensors.h"
 #include "load/mapped_file.h"
 #include "numeric/xxh3.h"
 
@@ -69,7 +68,15 @@ void require_complete(const WeightMap& index, const std::vector<Entry>& entries,
   }
 }
 
-Entry entry_of(const SafetensorsTensor& tensor, std::uint64_t start, std::uint64_t order) {
+}  // namespace
+
+bool is_safetensors(const fs::path& source) {
+  std::error_code ignored;
+  if (!fs::is_directory(source, ignored)) return source.string().ends_with(kSuffix);
+  return is_there(source / kSingle) || is_there(source / kIndex);
+}
+
+Entry parameter_entry(const SafetensorsTensor& tensor, std::uint64_t start, std::uint64_t order) {
   Entry entry;
   entry.id.kind = Kind::kParam;
   entry.id.name = tensor.name;
@@ -79,14 +86,6 @@ Entry entry_of(const SafetensorsTensor& tensor, std::uint64_t start, std::uint64
   entry.offset = start + tensor.begin;
   entry.bytes = static_cast<std::uint64_t>(element_count(tensor.shape) * size_of(tensor.dtype));
   return entry;
-}
-
-}  // namespace
-
-bool is_safetensors(const fs::path& source) {
-  std::error_code ignored;
-  if (!fs::is_directory(source, ignored)) return source.string().ends_with(kSuffix);
-  return is_there(source / kSingle) || is_there(source / kIndex);
 }
 
 Trace read_safetensors(const fs::path& source, int threads) {
@@ -114,7 +113,7 @@ Trace read_safetensors(const fs::path& source, int threads) {
     const std::string_view file = mapped_text(*rank.file).substr(ranges[i].begin, ranges[i].size);
     for (const SafetensorsTensor& tensor : parse_safetensors(file, (is_folder ? files[i] : source).string())) {
       if (!index.empty()) require_indexed(tensor, index, files[i], index_path);
-      rank.entries.push_back(entry_of(tensor, ranges[i].begin, rank.entries.size() + 1));
+      rank.entries.push_back(parameter_entry(tensor, ranges[i].begin, rank.entries.size() + 1));
     }
   }
   if (!index.empty()) require_complete(index, rank.entries, index_path);

@@ -1,9 +1,11 @@
 // Reads safetensors where they lie, as a trace of one rank that holds parameters before iteration 0.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "base/trace.h"
+#include "format/safetensors.h"
 
 namespace ttrace {
 
@@ -13,5 +15,8 @@ bool is_safetensors(const std::filesystem::path& source);
 // Maps the files, which are untrusted as those of any trace, and reads them once, for the checksums that the entries of a
 // trace have. Throws InputError, also where an index says otherwise than its files.
 Trace read_safetensors(const std::filesystem::path& source, int threads = 0);
+
+// The entry of a parameter before iteration 0, but for its checksum. `start` is where its file begins in the mapping.
+Entry parameter_entry(const SafetensorsTensor& tensor, std::uint64_t start, std::uint64_t order);
 
 }  // namespace ttrace

@@ -20,6 +20,7 @@
 #include "host/launch.h"
 #include "host/temporary_directory.h"
 #include "load/safetensors_reader.h"
+#include "load/tensors_in_place.h"
 #include "load/trace_reader.h"
 
 namespace ttrace {
@@ -94,11 +95,12 @@ std::string format_of_folder(const fs::path& folder) {
 std::string import_name(std::size_t i, std::string_view what) { return fmt::format("{}-{}", what, i); }
 
 std::vector<std::string> import_command(const Source& source, const std::string& format, const std::string& python,
-                                        const fs::path& output) {
+                                        const fs::path& output, const fs::path& places) {
   std::vector<std::string> command = run_python_module(python.empty() ? "python3" : python, "ttrace_import");
   command.insert(command.end(),
                  {format, "--output", output.string(), "--library", beside_program("lib/libttrace.so").string()});
   if (!source.key.empty()) command.push_back("--key=" + source.key);
+  if (format == kCheckpoint) command.insert(command.end(), {"--places", places.string()});
   command.insert(command.end(), {"--", source.path});
   return command;
 }
@@ -116,13 +118,14 @@ std::vector<std::string> import_command(const Source& source, const std::string&
                   source.path, python.empty() ? "python3" : python, result.failure, last.empty() ? "" : ": " + last));
 }
 
-// Imports all of them side by side, as a Python takes a second to start where it needs torch.
+// Imports all of them side by side (large tensors of checkpoints stay in their files), as a Python takes a second to start where it needs torch.
 std::vector<Trace> import_all(const std::vector<std::pair<Source, std::string>>& sources, const SavedOptions& options) {
   const TemporaryDirectory scratch("what is imported");
   std::vector<LoggedCommand> commands;
   for (const auto& [source, format] : sources) {
     const std::size_t i = commands.size();
-    commands.push_back({import_command(source, format, options.python, scratch.path() / import_name(i, "trace")),
+    commands.push_back({import_command(source, format, options.python, scratch.path() / import_name(i, "trace"),
+                                       scratch.path() / import_name(i, "places")),
                         scratch.path() / import_name(i, "log"),
                         {python_path_with(beside_program("share/ttrace"))}});
   }
@@ -139,6 +142,8 @@ std::vector<Trace> import_all(const std::vector<std::pair<Source, std::string>>&
     const Source& source = sources[i].first;
     if (results[i].exit_code != 0) refuse_import(source, options.python, results[i], commands[i].log);
     traces.push_back(read_trace(scratch.path() / import_name(i, "trace"), options.threads));
+    const fs::path places = scratch.path() / import_name(i, "places");
+    if (sources[i].second == kCheckpoint) add_tensors_in_place(traces.back(), places, options.threads);
     traces.back().directory = text_of(source);
   }
   return traces;

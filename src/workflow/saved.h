@@ -1,6 +1,6 @@
 // Reads what commands look at: traces, and what other programs saved (checkpoints, arrays, dumps), which become traces in
-// memory. safetensors are read where they lie; the others Python reads (`ttrace import`), into a directory that is gone
-// once it is mapped. A part of a checkpoint is named behind `::`, as in `state.pt::ema`.
+// memory. safetensors are read where they lie, and so are large tensors of other checkpoints that Python (`ttrace import`)
+// finds whole in their files; the rest it copies into a directory that is gone once it is mapped. A part of a checkpoint is named behind `::`, as in `state.pt::ema`.
 #pragma once
 
 #include <cstdint>

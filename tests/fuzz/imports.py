@@ -212,7 +212,7 @@ def begins_of_opcodes(content):
 def source_of(target, files, chance):
     """Another source: one file of it is changed, or two."""
     result = dict(files)
-    names = [name for name in files if target != "dcp" or name == ".metadata"] if chance.random() < 0.9 else list(files)
+    names = [name for name in files if target != "dcp" or name == ".metadata"] if chance.random() < 0.7 else list(files)
     for name in chance.sample(names, min(len(names), chance.choice((1, 1, 2)))):
         result[name] = changed(files[name], name, chance)
     return result
@@ -231,7 +231,8 @@ def run(target, source, chance):
     begin = time.process_time()
     # One call that nothing interrupts ends the process.
     resource.setrlimit(resource.RLIMIT_CPU, (int(begin) + 10 * LIMIT, resource.RLIM_INFINITY))
-    words = [*format_, "--library", str(LIBRARY), "--output", "trace", "--", str(source)]
+    in_place = ["--places", "places"] if format_ == ("checkpoint",) and chance.random() < 0.5 else []
+    words = [*format_, *in_place, "--library", str(LIBRARY), "--output", "trace", "--", str(source)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             code = program.main(words)
@@ -242,6 +243,8 @@ def run(target, source, chance):
         raise Ended(f"hang: {seconds:.1f} s: {text}")
     if code not in (0, 2) or text.count("\n") != (code == 2) or not text.replace("\n", "").isprintable():
         raise Ended(f"exit code {code} and the text {text!r}")
+    if in_place and code == 0:
+        check_places(Path("places"))
     others = sorted(path.name for path in Path().iterdir() if path.name not in ("source", "trace"))
     if others or (code == 2 and Path("trace").exists()):
         raise Ended(f"left behind: {others} trace")
@@ -252,14 +255,25 @@ def run(target, source, chance):
     return code == 2
 
 
+def check_places(places):
+    """What is left in its file lies there, and only in the source. Removes the file."""
+    for path, file in json.loads(places.read_text()).items():
+        inside = Path(path).is_relative_to(Path("source").resolve()) and Path(path).stat().st_size == file["bytes"]
+        bounds = [tensor["data_offsets"] for tensor in file["tensors"].values()]
+        if not inside or not all(0 <= begin < end <= file["bytes"] for begin, end in bounds):
+            raise Ended(f"places outside of their file: {path} {file}")
+    places.unlink()
+
+
 def main():
     target, seed, inputs, seconds, folder = sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5])
     sys.path.insert(0, str(Path(os.environ["TTRACE_BUILD"]) / "share" / "ttrace"))
     warnings.simplefilter("ignore")
     os.chdir(folder)
-    from ttrace_import import budget
+    from ttrace_import import budget, places
 
     budget._SECONDS = 2  # what is refused for its time is no hang
+    places._LEAST_BYTES = 1
     files = seeds(target)
     source = Path("source")
     tally = {"inputs": 0, "refused": 0, "found": 0}

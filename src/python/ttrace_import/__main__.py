@@ -76,6 +76,7 @@ def _options(words: list[str] | None) -> Options:
     parser.add_argument("--key", default="")
     parser.add_argument("--axes", default="")
     parser.add_argument("--partial", action="store_true")
+    parser.add_argument("--places", type=Path)
     given = vars(parser.parse_args(words))
     given["kind"] = Kind[given["kind"].upper()] if given["kind"] else None
     return Options(**given | {"sources": tuple(given["sources"]), "budget": Budget(given["sources"])})

@@ -15,6 +15,7 @@ from .budget import Budget
 from .refusal import Refused, first_line, one_line, require, shown
 from .restricted_pickle import Kept, read_pickle
 from .source_files import member, regular_file
+from .stored_tensor import in_memory, map_tensor
 from .tensor_files import available_memory, load_pickle
 
 METADATA = ".metadata"
@@ -63,40 +64,49 @@ class Stored:
     """A tensor of the checkpoint, which `load` puts together."""
 
     keys: tuple[str, ...]  # as nested in what was saved: ("model", "layers.0.weight")
-    dtype: str
+    dtype: Dtype
     shape: tuple[int, ...]
     chunks: tuple[_Chunk, ...]
     budget: Budget
 
     def load(self) -> Any:
-        torch = require("torch")
         name = one_line(".".join(self.keys))
-        dtype = getattr(torch, self.dtype)
-        size = math.prod(self.shape) * dtype.itemsize
+        size = math.prod(self.shape) * self.dtype.itemsize
         self.budget.at(name)
         self.budget.take(size + sum(chunk.length for chunk in self.chunks), name)
-        if size > available_memory():
+        if len(self.chunks) > 1 and size > available_memory():
             raise Refused(f"{name}: {size} bytes; expected no more than there is memory for")
-        whole = torch.empty(self.shape, dtype=dtype)
+        numpy = require("numpy")
+        whole = None
         for chunk in self.chunks:
-            with open(chunk.file, "rb") as file:
-                file.seek(chunk.offset)
-                data = file.read(chunk.length)
-            where = f"{chunk.file}: the chunk of {name} at byte {chunk.offset}"
-            try:
-                part = load_pickle(io.BytesIO(data), where)
-            except Refused:
-                raise
-            except Exception as error:
-                raise Refused(f"{one_line(where)}: {first_line(error)}; expected a tensor") from None
-            fits = isinstance(part, torch.Tensor) and tuple(part.shape) == chunk.shape and part.dtype == dtype
-            if not fits:
-                raise Refused(f"{one_line(where)}: expected a tensor of {self.dtype} {list(chunk.shape)}")
+            part = map_tensor(chunk.file, chunk.offset, chunk.length, self.dtype, chunk.shape)
+            if part is None:
+                part = self._loaded(chunk, name)
             if len(self.chunks) == 1:
-                return part
-            slices = tuple(slice(at, at + extent) for at, extent in zip(chunk.start, chunk.shape, strict=True))
-            whole[slices] = part
-        return whole
+                return in_memory(part, self.dtype)
+            if whole is None:
+                whole = numpy.empty(self.shape, part.dtype)
+            whole[tuple(slice(at, at + extent) for at, extent in zip(chunk.start, chunk.shape, strict=True))] = part
+        return in_memory(numpy.empty(self.shape, f"u{self.dtype.itemsize}") if whole is None else whole, self.dtype)
+
+    def _loaded(self, chunk: _Chunk, name: str) -> Any:
+        """As `map_tensor` returns it, by PyTorch."""
+        torch = require("torch")
+        with open(chunk.file, "rb") as file:
+            file.seek(chunk.offset)
+            data = file.read(chunk.length)
+        where = f"{chunk.file}: the chunk of {name} at byte {chunk.offset}"
+        try:
+            part = load_pickle(io.BytesIO(data), where)
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(f"{one_line(where)}: {first_line(error)}; expected a tensor") from None
+        dtype = getattr(torch, self.dtype.text)
+        if not isinstance(part, torch.Tensor) or tuple(part.shape) != chunk.shape or part.dtype != dtype:
+            raise Refused(f"{one_line(where)}: expected a tensor of {self.dtype.text} {list(chunk.shape)}")
+        bits = getattr(torch, f"int{8 * self.dtype.itemsize}")
+        return part.detach().contiguous().view(bits).numpy().view(f"u{self.dtype.itemsize}")
 
 
 def tensors_of(folder: Path, budget: Budget, others: list[str]) -> Iterator[Stored]:
@@ -147,7 +157,7 @@ def _stored(folder: Path, path: Path, metadata: Any, budget: Budget, others: lis
         _check_cover(shape, chunks, f"{path}: {name}")
         keys = tuple(str(key) if type(key) is int else _text(key) for key in nested.get(name, (name,)))
         budget.take(sum(map(len, keys)), f"{path}: {name[:100]}")
-        yield Stored(keys, dtype, shape, tuple(chunks), budget)
+        yield Stored(keys, Dtype[dtype.upper()], shape, tuple(chunks), budget)
 
 
 def _check_cover(shape: tuple[int, ...], chunks: list[_Chunk], where: str) -> None:

@@ -19,4 +19,5 @@ class Options:
     key: str
     axes: str  # "tp=2,dp=2", or ""
     partial: bool
+    places: Path | None  # what gets the places of a checkpoint's tensors that are not copied (places.py)
     budget: Budget  # of the sources

@@ -3,9 +3,9 @@ with one more wall: even the names that are allowed are not the real classes, bu
 given. torch's `weights_only` reads protocol 2 alone; DCP writes protocol 4."""
 
 import pickle
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 from .pickle_cost import check_cost
 from .refusal import Refused, one_line, refusing, shown
@@ -34,23 +34,34 @@ class Kept:
 
 def read_pickle(path: Path, allowed: Collection[str]) -> Any:
     """`allowed`: full names of classes, functions and enumerations, each of which becomes a `Kept`. Raises Refused."""
-    if path.stat().st_size > _MOST_BYTES:
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
         raise Refused(f"{one_line(str(path))}: larger than {_MOST_BYTES} bytes; expected metadata")
+
+    def refuse(what: str) -> NoReturn:
+        raise Refused(f"{one_line(str(path))}: {what}; expected metadata of DCP")
+
+    with refusing(path, "metadata of DCP"), open(path, "rb") as file:
+        check_cost(file, size, str(path))
+        file.seek(0)
+        return unpickle(file, allowed, refuse, lambda pid: refuse("refers to something outside"))
+
+
+def unpickle(
+    file: BinaryIO, allowed: Collection[str], refuse: Callable[[str], NoReturn], outside: Callable[[Any], Any]
+) -> Any:
+    """Of a pickle whose cost was checked. `refuse` raises, with what is wrong; `outside` makes what the pickle refers
+    to by an id of the program's own."""
     classes: dict[str, type[Kept]] = {}
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> type[Kept]:
             full = f"{module}.{name}"
             if full not in allowed:
-                raise Refused(
-                    f"{one_line(str(path))}: names {shown(full)}, and code is not run; expected metadata of DCP"
-                )
+                refuse(f"names {shown(full)}, and code is not run")
             return classes.setdefault(full, type("Kept", (Kept,), {"of": full}))
 
         def persistent_load(self, pid: Any) -> Any:
-            raise Refused(f"{one_line(str(path))}: refers to something outside; expected metadata of DCP")
+            return outside(pid)
 
-    with refusing(path, "metadata of DCP"), open(path, "rb") as file:
-        check_cost(file, path.stat().st_size, str(path))
-        file.seek(0)
-        return Unpickler(file).load()
+    return Unpickler(file).load()

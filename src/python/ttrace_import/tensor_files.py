@@ -4,6 +4,7 @@ unpickler reads tensors, containers, numbers and texts (`weights_only`)."""
 import math
 import pickle
 import re
+import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -50,8 +51,9 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
         )
     where = one_line(str(where or source))
     is_path = isinstance(source, Path)
-    mapped = is_path and zipfile.is_zipfile(source)  # else the format before PyTorch 1.6, or none
-    if mapped:
+    is_zip = is_path and zipfile.is_zipfile(source)  # else the format before PyTorch 1.6, or none
+    in_place = False
+    if is_zip:
         with zipfile.ZipFile(source) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise Refused(f"{where}: has compressed members, which torch.save does not write")
@@ -59,13 +61,14 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
                 if member.filename.lower().endswith("data.pkl"):
                     with archive.open(member) as file:
                         _check_pickles(file, 1, member.file_size, where)
+            in_place = _is_of_this_machine(archive)
     else:
         _check_old_format(source, where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is wrong is said in one line
             file = str(source) if is_path else source
-            return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped or None)
+            return torch.load(file, map_location="cpu", weights_only=True, mmap=in_place)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         unknown = f" ({found[1][:100]})" if found else ""
@@ -73,6 +76,16 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
             f"{where}: holds objects that are no tensors{unknown}, and code is not run; expected tensors in lists and "
             "dicts"
         ) from None
+
+
+def _is_of_this_machine(archive: zipfile.ZipFile) -> bool:
+    """By its order of bytes. PyTorch turns others where they lie: mapped memory is not the file's then."""
+    for name in archive.namelist():
+        if name.endswith("/byteorder"):
+            with archive.open(name) as file:
+                if file.read(8) != sys.byteorder.encode():
+                    return False
+    return True
 
 
 def _check_old_format(source: Any, where: str) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ttrace_torch.arrays import NotRecordable, view_of_array
-from ttrace_torch.library import Dtype, Recorder, TensorId, TensorView, TraceError
+from ttrace_torch.library import Recorder, TensorId, TensorView, TraceError
 from ttrace_torch.names import recordable
 from ttrace_torch.not_seen import NotSeen
 
 from .options import Options
+from .places import Places
 from .refusal import Refused, first_line, one_line
+from .stored_tensor import InMemory
 
 _MOST_RANKS = 1 << 16
 
@@ -56,6 +59,7 @@ class TraceWriter:
             raise Refused(f"{one_line(str(options.output))}: there already; expected a new or empty directory")
         self._recorders: dict[int, Recorder] = {}
         self._not_seen: dict[int, NotSeen] = {}
+        self._places = Places()
         self.ranks = self._world_size
         self.tensors = self.bytes = 0
         self.left_out: Counter[str] = Counter()  # by what they are
@@ -106,13 +110,15 @@ class TraceWriter:
             raise Refused(f"{one_line(where)}: {first_line(error)}; expected a tensor that can be read") from None
         size = _bytes(view)
         self.budget.take_tensor(size, tensor_id.name, where)
+        is_in_place = self._options.places and self._places.add(tensor_id.name, view, size, self.tensors + 1)
         free = shutil.disk_usage(self._place()).free
-        if size > free:
+        if size > free and not is_in_place:
             raise Refused(
                 f"{one_line(where)}: a tensor of {size} bytes; expected no more than the {free} that are free"
             )
         try:
-            self._recorders[rank].record(tensor_id, view, module_class=module_class)
+            if not is_in_place:
+                self._recorders[rank].record(tensor_id, view, module_class=module_class)
         except TraceError as error:
             raise self._refused(where, error) from None
         del kept
@@ -127,6 +133,8 @@ class TraceWriter:
             for rank, recorder in recorders.items():
                 recorder.describe("", self._provenance(rank))
                 recorder.close(complete=True)
+            if self._options.places:
+                self._places.write(self._options.places)
             self._place().rename(self._options.output.resolve())
             self._folder = None
         except TraceError as error:
@@ -180,6 +188,8 @@ def _umask() -> int:
 
 def _view_of(tensor: Any) -> tuple[Any, TensorView]:
     """What owns the memory, and where it is."""
+    if isinstance(tensor, InMemory):
+        return tensor.owner, tensor.view
     if type(tensor).__module__.partition(".")[0] == "numpy":
         return view_of_array(tensor)
     from ttrace_torch import tensors
@@ -193,22 +203,8 @@ def _view_of(tensor: Any) -> tuple[Any, TensorView]:
     return host, tensors.view_of(host)
 
 
-_SIZES = {
-    Dtype.FLOAT64: 8,
-    Dtype.INT64: 8,
-    Dtype.FLOAT32: 4,
-    Dtype.INT32: 4,
-    Dtype.FLOAT16: 2,
-    Dtype.BFLOAT16: 2,
-    Dtype.INT16: 2,
-}
-
-
 def _bytes(view: TensorView) -> int:
-    size = _SIZES.get(view.dtype, 1)
-    for extent in view.shape:
-        size *= extent
-    return size
+    return view.dtype.itemsize * math.prod(view.shape)
 
 
 def _close_quietly(recorder: Recorder) -> None:
