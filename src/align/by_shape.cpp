@@ -81,8 +81,8 @@ class ShapePlacer {
     for (std::size_t i = factoring.size(); i-- > 0;) {  // the slowest first
       const auto axis = static_cast<int>(factoring[i]);
       const bool is_of_samples = group.id.microbatch >= 0 || group.loss == LossRole::kOwnGradient;
-      const bool is_lone_loss = grouping_.microbatches.is_lone_loss(group.id) && is_microbatch_axis(axis);
-      const bool slices = (is_of_samples && are_slices(group) && is_microbatch_axis(axis)) || is_lone_loss;
+      const bool is_shared = grouping_.microbatches.is_shared(group.id) && is_microbatch_axis(axis);
+      const bool slices = (is_of_samples && are_slices(group) && is_microbatch_axis(axis)) || is_shared;
       const bool selects = group.microbatches != MicrobatchUse::kNone && is_microbatch_axis(axis);
       const bool is_the_experts = group.expert && axis == grouping_.experts.axis;
       if (table_.axes[factoring[i]].size == 1 || axis == grouping_.pipeline.axis || selects || is_the_experts) continue;

@@ -89,13 +89,15 @@ std::string_view describe_samples(const Microbatches& microbatches) {
   return in_order ? "" : ", in an order that the bytes of the inputs tell";
 }
 
-// Notes losses of all micro-batches of a rank.
-void note_lone_losses(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
-  if (microbatches.lone_loss.empty()) return;
+// Notes losses of several micro-batches.
+void note_shared_losses(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+  if (microbatches.shared_losses.empty()) return;
+  const bool is_one = microbatches.shared_losses.begin()->second.front().size() == 1;
   notes.push_back(
-      fmt::format("along {} each rank has one loss, behind all of its micro-batches, as the reference has one: "
-                  "taken as terms of that",
-                  describe_axes(microbatches, table)));
+      fmt::format("along {} each rank has {}, as the reference has: taken as terms of {}",
+                  describe_axes(microbatches, table),
+                  is_one ? "one loss, behind all of its micro-batches" : "losses that are behind several micro-batches",
+                  is_one ? "that" : "these"));
 }
 
 // Notes which micro-batches the ranks run, where nobody said so.
@@ -245,7 +247,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   note_unused_patterns(annotations.said, grouping, notes);
   note_unseen_models(ranks, notes);
   note_order(grouping.microbatches, ranks, notes);
-  note_lone_losses(grouping.microbatches, ranks, notes);
+  note_shared_losses(grouping.microbatches, ranks, notes);
   note_padding(grouping.microbatches, ranks, notes);
   note_numbers_anew(grouping.microbatches, ranks, notes);
   note_own_counts(grouping.microbatches, ranks, notes);

@@ -224,10 +224,10 @@ class SectionDrafter {
       use = microbatch_use(context_, *placement);
     }
     const TensorId& id = entry.id;
-    const bool is_lone_loss = context_.microbatches.is_lone_loss(id);
-    if (id.microbatch < 0 || is_lone_loss) use = MicrobatchUse::kNone;
+    const auto shared = context_.microbatches.microbatch_of_shared(id, coordinate, role.name->text);
+    if (id.microbatch < 0 || shared) use = MicrobatchUse::kNone;
     GroupKey key{id.iteration, id.microbatch, id.pass, id.kind, role.name->place};
-    if (is_lone_loss) key.microbatch = context_.microbatches.lone_loss.at(id.iteration);
+    if (shared) key.microbatch = *shared;
     if (use == MicrobatchUse::kSummed) key.microbatch = kNoMicrobatch;
     if (use == MicrobatchUse::kSelected) {
       key.microbatch = global_microbatch(context_.microbatches, id.iteration, coordinate, id.microbatch);

@@ -93,33 +93,69 @@ bool have_own_losses(const RankTable& table, const Census& census, const Microba
   });
 }
 
-// Returns the micro-batches of the reference that hold the only losses of its iterations, where the ranks run others of
-// its micro-batches, and each coordinate has one loss an iteration; empty where it is not so in all iterations.
-std::map<std::int32_t, std::int32_t> find_lone_losses(const RankTable& table, const Census& census,
-                                                      const Microbatches& microbatches, const ModelLayout& layout) {
+using LossesByCoordinate = std::vector<std::set<std::int32_t>>;  // numbers of micro-batches
+
+// Returns the losses of each iteration.
+std::map<std::int32_t, LossesByCoordinate> losses_of_ranks(const RankTable& table, const Census& census,
+                                                           const Microbatches& microbatches) {
   const auto is_loss_entry = [](const Entry& entry) { return is_loss_of_backward(entry.id); };
-  std::map<std::int32_t, std::set<std::int32_t>> of_reference;  // numbers of micro-batches, by iteration
-  for (const auto& [id, tensor] : layout.reference->tensors) {
-    if (is_loss_of_backward(id)) of_reference[id.iteration].insert(id.microbatch);
-  }
-  std::map<std::int32_t, std::vector<std::set<std::int32_t>>> of_ranks;  // the same, by coordinate
+  std::map<std::int32_t, LossesByCoordinate> losses;
   for_each_entry(census, is_loss_entry, [&](const PresentRank& rank, const Entry& entry) {
-    auto& of_coordinates = of_ranks[entry.id.iteration];
+    LossesByCoordinate& of_coordinates = losses[entry.id.iteration];
     of_coordinates.resize(static_cast<std::size_t>(microbatches.ranks));
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     of_coordinates[static_cast<std::size_t>(coordinate)].insert(entry.id.microbatch);
   });
-  std::map<std::int32_t, std::int32_t> lone;
-  for (const auto& [iteration, losses] : of_ranks) {
-    const auto whole = of_reference.find(iteration);
-    if (whole == of_reference.end() || whole->second.size() != 1) return {};
-    const std::vector<std::int64_t>& counts = microbatches.counts.at(iteration);
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      if (losses[i].size() != 1 || *losses[i].begin() + 1 != counts[i] || counts[i] < 2) return {};
-    }
-    lone[iteration] = *whole->second.begin();
+  return losses;
+}
+
+// Returns the reference's micro-batch of the loss whose backward() has made the tensor. `losses` are a coordinate's.
+std::int32_t number_of_loss(const std::map<std::int32_t, std::int32_t>& losses, const TensorId& id) {
+  const auto loss = losses.lower_bound(id.microbatch);
+  return loss == losses.end() ? losses.rbegin()->second : loss->second;
+}
+
+// Sets the shared losses, where it is so in all iterations that have losses, and gradients.
+void find_shared_losses(const RankTable& table, const Census& census, const ModelLayout& layout, Microbatches& result) {
+  std::map<std::int32_t, std::set<std::int32_t>> of_reference;
+  for (const auto& [id, tensor] : layout.reference->tensors) {
+    if (is_loss_of_backward(id)) of_reference[id.iteration].insert(id.microbatch);
   }
-  return lone;
+  auto& shared = result.shared_losses;
+  for (const auto& [iteration, losses] : losses_of_ranks(table, census, result)) {
+    const std::set<std::int32_t>& whole = of_reference[iteration];
+    const std::vector<std::int64_t>& counts = result.counts.at(iteration);
+    const auto in_reference = layout.microbatches.find(iteration);
+    const bool are_few = in_reference != layout.microbatches.end() && std::ssize(whole) < in_reference->second;
+    auto& of_coordinates = shared[iteration];
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      const bool is_behind_several = are_few || (whole.size() == 1 && counts[i] > 1);
+      if (whole.empty() || losses[i].size() != whole.size() || *losses[i].rbegin() + 1 != counts[i] ||
+          !is_behind_several) {
+        return shared.clear();
+      }
+      auto number = whole.begin();
+      auto& numbers = of_coordinates.emplace_back();
+      for (const std::int32_t local : losses[i]) numbers[local] = *number++;
+    }
+  }
+  std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::set<std::int64_t>> holders;
+  const auto is_gradient = [](const Entry& entry) { return entry.id.kind == Kind::kParamGrad; };
+  for_each_entry(census, is_gradient, [&](const PresentRank& rank, const Entry& entry) {
+    if (!shared.contains(entry.id.iteration)) return;
+    const std::int64_t coordinate = coordinate_on(rank, table, result);
+    const auto& losses = shared.at(entry.id.iteration)[static_cast<std::size_t>(coordinate)];
+    const TensorId id = id_in_reference(entry.id, layout, result.are_stages);
+    holders[{id.iteration, number_of_loss(losses, entry.id), id.name.get()}].insert(coordinate);
+  });
+  for (const auto& [id, tensor] : layout.reference->tensors) {
+    if (id.kind != Kind::kParamGrad || !shared.contains(id.iteration)) continue;
+    const std::set<std::int32_t>& losses = of_reference[id.iteration];
+    const auto loss = losses.lower_bound(id.microbatch);
+    if (loss == losses.end()) continue;
+    const std::tuple key(id.iteration, *loss, id.name.get());
+    if (std::ssize(holders[key]) == result.ranks) result.shared_gradients.try_emplace(key, id.microbatch);
+  }
 }
 
 // Which orders of the micro-batches the inputs fit that both sides have, if any.
@@ -278,7 +314,7 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
     result.deduced = result.order == MicrobatchOrder::kBlocked;
     result.open = fitting.are_open();
   }
-  if (knows_reference && !result.are_slices()) result.lone_loss = find_lone_losses(table, census, result, layout);
+  if (knows_reference && !result.are_slices()) find_shared_losses(table, census, layout, result);
   if (!rule.order && result.ranks > 1 && layout.reference == nullptr) result.open = true;
   if (!rule.layout.empty()) result.layout = rule.layout;
   return result;
@@ -301,8 +337,23 @@ bool Microbatches::is_sliced(std::int32_t iteration, std::int32_t microbatch) co
   return are_slices() || (found != sliced.end() && found->second.contains(microbatch));
 }
 
-bool Microbatches::is_lone_loss(const TensorId& id) const {
-  return lone_loss.contains(id.iteration) && is_loss_of_backward(id);
+std::optional<std::int32_t> Microbatches::microbatch_of_shared(const TensorId& id, std::int64_t coordinate,
+                                                               const std::string& name) const {
+  if (id.microbatch < 0 || !shared_losses.contains(id.iteration)) return std::nullopt;
+  if (!is_loss_of_backward(id) && id.kind != Kind::kParamGrad) return std::nullopt;
+  const std::int32_t number = number_of_loss(shared_losses.at(id.iteration)[static_cast<std::size_t>(coordinate)], id);
+  if (id.kind != Kind::kParamGrad) return number;
+  const auto found = shared_gradients.find({id.iteration, number, name});
+  return found == shared_gradients.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool Microbatches::is_shared(const TensorId& id) const {
+  if (!shared_losses.contains(id.iteration)) return false;
+  if (id.kind != Kind::kParamGrad) return is_loss_of_backward(id);
+  return std::ranges::any_of(shared_losses.at(id.iteration)[0], [&](const auto& loss) {
+    const auto found = shared_gradients.find({id.iteration, loss.second, id.name.get()});
+    return found != shared_gradients.end() && found->second == id.microbatch;
+  });
 }
 
 bool Microbatches::are_striped() const {

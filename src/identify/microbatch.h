@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/alignment.h"
@@ -39,16 +40,24 @@ struct Microbatches {
   // By iteration, of micro-batches that are told: those of the reference of which each coordinate runs a slice, where it
   // runs others whole.
   std::map<std::int32_t, std::set<std::int32_t>> sliced;
-  // By iteration: the micro-batch of the reference that has its only loss, where each coordinate has one of its own at its
-  // last: one backward() behind several forwards, over the coordinate's part of these. Empty elsewhere.
-  std::map<std::int32_t, std::int32_t> lone_loss;
+  // By iteration, then coordinate: of each of its micro-batches that has a loss, the reference's that has the same one.
+  // Where each coordinate has as many losses as the reference, and there are more forwards: a backward() is behind several,
+  // and its loss at the last of them, which need not be the reference's last. Empty elsewhere.
+  std::map<std::int32_t, std::vector<std::map<std::int32_t, std::int32_t>>> shared_losses;
+  // Of gradients of parameters that each coordinate's backward() makes then: by iteration, the reference's micro-batch of
+  // the loss, and name, the reference's micro-batch that has it.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::int32_t> shared_gradients;
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
   bool are_slices() const { return order == MicrobatchOrder::kSlices && ranks > 1; }
   // True where each coordinate runs a slice of it, of all micro-batches or of this one; by the reference's number.
   bool is_sliced(std::int32_t iteration, std::int32_t microbatch) const;
-  bool is_lone_loss(const TensorId& id) const;
+  // Returns the reference's micro-batch that has a loss of several micro-batches, or the gradient of a parameter that its
+  // backward() makes, of a coordinate; nothing for others. `id` is the rank's own, `name` the reference's.
+  std::optional<std::int32_t> microbatch_of_shared(const TensorId& id, std::int64_t coordinate,
+                                                   const std::string& name) const;
+  bool is_shared(const TensorId& id) const;  // by the reference's id
   bool are_striped() const;  // samples are dealt out in turns in all micro-batches that tell
 };
 

@@ -16,7 +16,7 @@ are over when a gradient of another micro-batch comes, or an optimizer wants the
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,6 +29,16 @@ from .library import Kind, TensorId
 from .tensors import LOSS_OF_NO_MODEL, is_capturing
 
 
+class _EarlyGradient(NamedTuple):
+    """The arguments of `Gradients._parameter_arrived`."""
+
+    chunk: Chunk
+    parameter: torch.Tensor
+    names: list[str]
+    in_portions: bool
+    gradient: torch.Tensor
+
+
 class Gradients:
     def __init__(self, collector: Collector):
         self._collector = collector
@@ -36,6 +46,8 @@ class Gradients:
         self._left_out: set[tuple[int, str]] = set()  # (chunk, name) of parameters
         self._loss_of_no_model = False  # since the last backward of a model, one of a number that no model has made
         self._first_in_backward: Microbatch | None = None  # whose gradient came first in this backward
+        # What parameters got in this backward before any activation did, as in that of a gradient; None outside of one.
+        self._early: list[_EarlyGradient] | None = None
         # Of each micro-batch: name of a parameter -> sum of its gradients so far, and where that lies.
         self._portions: dict[Microbatch, dict[str, tuple[torch.Tensor, str]]] = {}
 
@@ -146,6 +158,8 @@ class Gradients:
             microbatch.chunk.in_backward = microbatch
         if self._first_in_backward is None:
             self._first_in_backward = microbatch
+        if self._early and microbatch.chunk is not None:
+            self._record_early(microbatch.chunk)
         if self._portions:
             self._record_portions_of(other for other in self._portions if other is not microbatch)
         if gradient is None:
@@ -231,6 +245,9 @@ class Gradients:
             return
         if microbatch is None and self._is_of_another(chunk):
             return
+        if microbatch is None and self._early is not None:
+            self._early.append(_EarlyGradient(chunk, parameter, names, in_portions, gradient.detach().clone()))
+            return
         if microbatch is None or not microbatch.recorded:
             self._collector.warn(f"not traceable: a gradient of '{names[0]}' that belongs to no micro-batch")
             self._collector.not_seen("belongs to no micro-batch", (Kind.PARAM_GRAD,), chunk.number, tensors=names)
@@ -267,6 +284,14 @@ class Gradients:
                 microbatch.arrived.add(tensor_id)
                 self._collector.record(tensor_id, gradient, mapping=mapping)
 
+    def _record_early(self, chunk: Chunk) -> None:
+        """Of the micro-batch of `chunk` that is in its backward now."""
+        assert self._early is not None
+        early = [each for each in self._early if each.chunk is chunk]
+        self._early = [each for each in self._early if each.chunk is not chunk]
+        for each in early:
+            self._parameter_arrived(*each)
+
     def _add_portion(self, microbatch: Microbatch, name: str, gradient: torch.Tensor, mapping: str) -> None:
         if is_capturing():  # it has no value that could be added up
             self._collector.record(microbatch.tensor_id(Kind.PARAM_GRAD, name), gradient)
@@ -293,12 +318,15 @@ class Gradients:
     # The loss.
 
     def _begin_backward(self) -> None:
-        self._first_in_backward = None
+        self._first_in_backward, self._early = None, []
         self._record_finished_portions()
         for chunk in self._collector.clock.chunks.values():
             chunk.in_backward = None
 
     def _end_backward(self, roots: Any, gradients: Any) -> None:
+        early, self._early = self._early, None
+        for each in early or ():  # no activation's came
+            self._parameter_arrived(*each)
         self._record_finished_portions()
         roots, gradients = _as_list(roots), [gradient for gradient in _as_list(gradients) if gradient is not None]
         microbatch = self._first_in_backward
