@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -21,6 +22,8 @@
 #include "identify/samples.h"
 #include "merge/elements.h"
 #include "merge/values.h"
+#include "numeric/convert.h"
+#include "numeric/xxh3.h"
 
 namespace ttrace {
 namespace {
@@ -87,13 +90,6 @@ std::vector<Shape> shapes_of(const std::vector<const LogicalTensor*>& tensors) {
   std::vector<Shape> shapes;
   for (const LogicalTensor* tensor : tensors) shapes.push_back(tensor->shape);
   return shapes;
-}
-
-std::vector<std::byte> bytes_of(const LogicalTensor& tensor) {
-  const Elements elements(tensor);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(elements.bytes()));
-  elements.copy_to(bytes.data());
-  return bytes;
 }
 
 // What one input tells of the samples: those of the smaller micro-batches by number among those of all of the larger
@@ -299,6 +295,35 @@ LogicalTensor copies_of(const TensorId& id, const Shape& shape, const JoinedPart
   return joined_by(id, shape, parts, &Piece::replica);
 }
 
+// A tensor of one element that is in no file.
+struct MadeValue {
+  Entry entry;
+  std::array<std::byte, sizeof(double)> bytes{};
+};
+
+LogicalTensor value_of(const TensorId& id, const Shape& shape, const JoinedParts& parts, double value) {
+  const auto made = std::make_shared<MadeValue>();
+  made->entry.id = id;
+  made->entry.dtype = parts[0].tensor->dtype;
+  made->entry.shape = shape;
+  made->entry.bytes = static_cast<std::uint64_t>(size_of(made->entry.dtype));
+  value *= parts[0].tensor->scale;
+  narrow(&value, made->entry.dtype, 1, made->bytes.data());
+  made->entry.checksum = XXH3_64bits(made->bytes.data(), made->entry.bytes);
+  LogicalTensor all = like_parts(id, shape, parts);
+  const std::int32_t rank = parts[0].tensor->pieces().at(0).rank;
+  all.pieces = [made, shape, rank] {
+    Piece piece;
+    piece.rank = rank;
+    piece.entry = &made->entry;
+    piece.data = made->bytes.data();
+    piece.logical = whole_box(shape);
+    piece.strides = Shape(shape.size(), 1);
+    return std::vector<Piece>{piece};
+  };
+  return all;
+}
+
 bool are_copies(const JoinedParts& parts) {
   const std::vector<std::byte> first = bytes_of(*parts[0].tensor);
   return std::all_of(parts.begin() + 1, parts.end(),
@@ -306,7 +331,7 @@ bool are_copies(const JoinedParts& parts) {
 }
 
 // How values of micro-batches make up that of the batch.
-enum class Made { kCopies, kSum, kMean, kUnknown };
+enum class Made { kCopies, kSum, kMean, kWeighted, kUnknown };
 
 // Puts the tensors of one iteration together.
 class Joiner {
@@ -377,6 +402,8 @@ class Joiner {
         return sum_of(id, whole.shape, parts);
       case Made::kMean:
         return mean_of(id, whole.shape, parts);
+      case Made::kWeighted:
+        return value_of(id, whole.shape, parts, *weighted_mean(id, parts));
       case Made::kUnknown:
         break;
     }
@@ -406,7 +433,14 @@ class Joiner {
     const bool is_one_value = element_count(whole.shape) == 1 && is_floating(whole.dtype);
     if (kind == Kind::kParamGrad) return Made::kSum;
     if (!is_gradient && kind != Kind::kScalar && are_copies(parts)) return Made::kCopies;
-    if (!is_gradient) return is_one_value ? made_of_values(whole, parts) : Made::kUnknown;
+    if (!is_gradient && is_one_value) {
+      const Made made = made_of_values(whole, parts);
+      const auto mean = made == Made::kUnknown ? weighted_mean(whole.id, parts) : std::nullopt;
+      const double wanted = values_of(whole).at(0);
+      const bool is_weighted = mean && std::abs(*mean - wanted) <= near_value(whole.dtype) * std::abs(wanted);
+      return is_weighted ? Made::kWeighted : made;
+    }
+    if (!is_gradient) return Made::kUnknown;
     if (!is_one_value) return Made::kSum;
     // d(batch) / d(micro-batch) is 1 / n in a mean, and 1 in a sum.
     const LogicalTensor* value =
@@ -417,13 +451,35 @@ class Joiner {
     return are_copies(parts) ? Made::kCopies : Made::kUnknown;
   }
 
+  // How far a value may be from the larger one's, as a part of that, and be made of the same.
+  static double near_value(Dtype dtype) {
+    constexpr double kNearValue = 1e-4, kRoundings = 16;
+    return std::max(kNearValue, kRoundings * epsilon_of(dtype));
+  }
+
+  // The mean of values that a program weights by itself before it adds them up: a model's own loss, by its tokens. What it
+  // multiplies each by is the gradient of that. Nothing where these are not known, or have no sum.
+  std::optional<double> weighted_mean(const TensorId& id, const JoinedParts& parts) const {
+    if (id.kind != Kind::kOutput) return std::nullopt;
+    const LogicalTensor* gradient = find_tensor(larger_, id.with_kind(Kind::kGradOutput));
+    const JoinedParts weights = gradient != nullptr ? parts_of(*gradient) : JoinedParts();
+    if (weights.size() != parts.size()) return std::nullopt;
+    double sum = 0, of_weights = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const double weight = values_of(*weights[i].tensor).at(0);
+      sum += weight * values_of(*parts[i].tensor).at(0);
+      of_weights += weight;
+    }
+    return of_weights > 0 ? std::optional(sum / of_weights) : std::nullopt;
+  }
+
   // A criterion takes the mean of its samples, or their sum; and a program divides its loss, or does not. A loss is the
   // one or the other, and nothing else: the mean where that is near the larger one's value, from which the sum is at least
   // twice as far. What else a module makes of all samples need be neither.
   static Made made_of_values(const LogicalTensor& whole, const JoinedParts& parts) {
-    constexpr double kNearLoss = 0.125, kNearValue = 1e-4, kRoundings = 16;
+    constexpr double kNearLoss = 0.125;
     const bool is_loss = whole.id.kind == Kind::kScalar;
-    const double near = is_loss ? kNearLoss : std::max(kNearValue, kRoundings * epsilon_of(whole.dtype));
+    const double near = is_loss ? kNearLoss : near_value(whole.dtype);
     const double wanted = values_of(whole).at(0);
     double sum = 0;
     for (const JoinedPart& part : parts) sum += values_of(*part.tensor).at(0);

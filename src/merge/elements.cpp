@@ -37,4 +37,11 @@ void Elements::copy_to(std::byte* out) const {
   }
 }
 
+std::vector<std::byte> bytes_of(const LogicalTensor& tensor) {
+  const Elements elements(tensor);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(elements.bytes()));
+  elements.copy_to(bytes.data());
+  return bytes;
+}
+
 }  // namespace ttrace

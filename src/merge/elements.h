@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/alignment.h"
 
@@ -27,5 +28,8 @@ class Elements {
   bool is_copy_ = true;
   Dtype dtype_ = Dtype::kFloat32;
 };
+
+// All elements of the tensor, row-major.
+std::vector<std::byte> bytes_of(const LogicalTensor& tensor);
 
 }  // namespace ttrace
