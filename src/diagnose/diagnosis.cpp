@@ -69,9 +69,11 @@ bool all_finite(const Values& values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
-// Returns the largest residual that a prediction may leave: what the tensor may differ by, a rounding step at least.
+// Returns the largest residual that a prediction may leave: what the tensor may differ by, a rounding step at least. In
+// fp64 it is some steps, as predictions round as well, and no mistake is so small.
 double explaining_bound(const Finding& finding, const LogicalTensor& candidate) {
-  return std::max(finding.allowed.value_or(0), epsilon_of(candidate.dtype));
+  const double steps = candidate.dtype == Dtype::kFloat64 ? 64 : 1;
+  return std::max(finding.allowed.value_or(0), steps * epsilon_of(candidate.dtype));
 }
 
 // Tests the hypotheses that need the measured sums only. Those are of one replica, and say nothing where replicas

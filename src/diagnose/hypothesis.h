@@ -47,6 +47,9 @@ bool are_of_own_divisors(std::span<const double> factors);
 inline constexpr std::string_view kOwnDivisors =
     "; one over these numbers averages 1, as where each rank divides by a number of its own (of elements, labels, "
     "weights) in place of the mean of all ranks'";
+inline constexpr std::string_view kOwnDivisorsOfMicrobatches =
+    "; one over these numbers averages 1, as where the loss of each micro-batch is divided by a number of its own (of "
+    "elements, labels, weights) in place of the mean of all, and all weigh alike";
 
 // True but for a gradient that was seen under another name, as that of tied parameters: its bytes are in `seen`, where they
 // are entered.

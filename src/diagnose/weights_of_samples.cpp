@@ -1,5 +1,6 @@
 // Tests whether the gradient of a loss has the reference's values with other weights: each sample's, or row's, times a
-// number of its own; or what is positive times one number and what is negative times another.
+// number of its own; each rank's part, or micro-batch's; or what is positive times one number and what is negative times
+// another.
 //
 // A loss that is a sum over samples hands each of them its part, whatever it is a function of, and so one that weighs them
 // otherwise has multiples of these. A ratio of sums over elements of two sorts (Dice, IoU, a mean with weights of
@@ -61,10 +62,49 @@ std::optional<Diagnosis> explain_by_stretches(std::size_t length, const std::str
   if (met < kFewestSamples || are_left_out || !(most - least > suspect.bound * std::abs(most))) return std::nullopt;
   return suspect.explained_by(
       Cause::kOtherLoss, prediction,
-      fmt::format(
-          "each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "
-          "them otherwise (their weights, advantages or temperatures, or what it is divided by)",
-          of_what, least, most));
+      fmt::format("each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "
+                  "them otherwise ({})",
+                  of_what, least, most,
+                  least < 0 ? "their weights or advantages: some have the other sign"
+                            : "their weights, advantages or temperatures, or what it is divided by"));
+}
+
+using Part = std::pair<std::int32_t, std::int32_t>;  // rank, and its number of the micro-batch
+
+// Explains a gradient of which the part of each rank, or of each micro-batch, has a factor of its own, as where each divides
+// by a number of its own: one over the factors averages 1.
+std::optional<Diagnosis> divides_by_own_numbers(const Suspect& suspect) {
+  std::map<Part, Factor> factors;
+  std::vector<Part> part_of(suspect.reference_values.size());
+  bool are_of_microbatches = false;
+  for (const LocalTensor& part : suspect.parts) {
+    are_of_microbatches = are_of_microbatches || part.microbatch != suspect.parts[0].microbatch;
+    for (const std::int64_t place : part.positions) {
+      if (place < 0) continue;
+      const auto at = static_cast<std::size_t>(place);
+      part_of[at] = {part.rank, part.microbatch};
+      factors[part_of[at]].add(suspect.reference_values[at], suspect.candidate_values[at]);
+    }
+  }
+  std::vector<double> numbers;
+  std::vector<std::string> words;
+  for (const auto& [part, factor] : factors) {
+    if (factor.count < kFewestOfSample || factor.square == 0) return std::nullopt;
+    numbers.push_back(factor.value());
+    words.push_back(fmt::format("{:.4g} on rank {}", factor.value(), part.first));
+    if (are_of_microbatches) words.back() += fmt::format(" in its micro-batch {}", part.second);
+  }
+  const auto [least, most] = std::ranges::minmax(numbers);
+  if (numbers.size() < 2 || !(most - least > suspect.bound * most) || !are_of_own_divisors(numbers)) return std::nullopt;
+  Values prediction = suspect.reference_values;
+  for (std::size_t i = 0; i < prediction.size(); ++i) {
+    if (const auto found = factors.find(part_of[i]); found != factors.end()) prediction[i] *= found->second.value();
+  }
+  return suspect.explained_by(
+      Cause::kMeanOfMeans, prediction,
+      fmt::format("the part of each {} is the reference's times a number: {}{}",
+                  are_of_microbatches ? "micro-batch" : "rank", comma_list(words),
+                  are_of_microbatches ? kOwnDivisorsOfMicrobatches : kOwnDivisors));
 }
 
 std::optional<Diagnosis> weighs_samples_otherwise(const Suspect& suspect) {
@@ -139,6 +179,7 @@ std::optional<Diagnosis> weighs_signs_otherwise(const Suspect& suspect) {
 std::optional<Diagnosis> weighed_otherwise(const Suspect& suspect) {
   if (!is_activation_gradient(suspect.reference.id.kind) || suspect.parts.empty()) return std::nullopt;
   auto found = weighs_signs_otherwise(suspect);
+  if (!found) found = divides_by_own_numbers(suspect);
   if (!found) found = weighs_samples_otherwise(suspect);
   if (found) found->group = kOfWeights;
   return found;
