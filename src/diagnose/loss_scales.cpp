@@ -112,6 +112,17 @@ const Finding* gradient_that_may_be_scaled(const Report& report) {
   return is_multiple && found->id.kind == Kind::kGradOutput ? &*found : nullptr;
 }
 
+// Returns the gradient that is wrong first, a whole multiple, where no loss was recorded: the program takes gradients of its
+// losses by themselves, and calls no backward(). Null elsewhere.
+const Finding* gradient_of_no_loss(const Report& report) {
+  const Finding* first = report.first_wrong();
+  if (first == nullptr || !first->difference || first->id.kind != Kind::kGradOutput) return nullptr;
+  const auto is_of_loss = [](const Finding& finding) { return is_loss(finding.id); };
+  const bool is_some_recorded =
+      std::ranges::any_of(report.findings, is_of_loss) || std::ranges::any_of(report.passed, is_of_loss);
+  return !is_some_recorded && whole_factor_of(*first) != 1 ? first : nullptr;
+}
+
 // Returns the first tensor of which the loss scale is in question already; null where there is none.
 const Finding* scaled_in_question(const Report& report) {
   const auto found = std::ranges::find(report.findings, Reason::kUnknownLossScale, &Finding::reason);
@@ -197,6 +208,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const Finding* scaled = scaled_in_question(report);
   if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
   if (scaled == nullptr) scaled = gradient_that_may_be_scaled(report);
+  if (scaled == nullptr) scaled = gradient_of_no_loss(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
   const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
