@@ -104,6 +104,14 @@ class Chunk:
             if not adapters.any_says(Adapter.is_flattened, parameter)
         ]
 
+    def has_for_part(self, other: "Chunk") -> bool:
+        """By its modules; or by its parameters, as a Keras model has its layers' parameters, and not the layers."""
+        if id(other.base) in self.names:
+            return True
+        own = {id(parameter) for _, parameter in self.parameters()}
+        of_other = {id(parameter) for _, parameter in other.parameters()}
+        return other is not self and of_other < own and bool(of_other)
+
     def buffers(self) -> Iterator[tuple[str, torch.nn.Module, torch.Tensor | None]]:
         """The name of each, the module that has it, and what it holds just now. A shared one comes with each name."""
         for path, module in self.base.named_modules(remove_duplicate=False):
@@ -202,7 +210,7 @@ class Clock:
         if chunk is None:
             chunk = Chunk(len(self.chunks), root)
             chunk.holds_first |= any(
-                other.holds_first and id(other.base) in chunk.names for other in self.chunks.values()
+                other.holds_first and chunk.has_for_part(other) for other in self.chunks.values()
             )
             self.chunks[id(root)] = chunk
         to_come = self._to_come

@@ -28,7 +28,7 @@ class Rehearsals:
                     (clock.iteration, chunk.number, microbatch.number)
                     for microbatch in [*no_microbatches, *_beside_training(chunk)]
                 }
-            elif any(other.trains and id(chunk.base) in other.names for other in chunks):
+            elif any(other.trains and other.has_for_part(chunk) for other in chunks):
                 self._chunks.add(chunk.number)
 
     def as_document(self) -> dict[str, Any]:
