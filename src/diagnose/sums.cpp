@@ -47,6 +47,26 @@ Values scaled(Values values, double factor) {
 
 }  // namespace
 
+// True of a gradient that ranks step with alike, though they hold others where its norm was taken, and norms of their own.
+bool are_reduced_behind_clipping(const Suspect& suspect, const std::vector<std::int32_t>& replicas) {
+  const TensorId& id = suspect.candidate.id;
+  const Alignment& candidate = suspect.evidence.candidate;
+  TensorId of_norm;
+  of_norm.iteration = id.iteration;
+  of_norm.microbatch = kNoMicrobatch;
+  of_norm.kind = Kind::kScalar;
+  of_norm.name = "grad_norm";
+  const LogicalTensor* norm = find_tensor(candidate, of_norm);
+  const LogicalTensor* after = find_tensor(candidate, id.with_kind(Kind::kParamAfter));
+  if (id.kind != Kind::kMainGrad || norm == nullptr || after == nullptr || !is_small(*after)) return false;
+  const auto are_alike = [&](const LogicalTensor& tensor) {
+    return std::ranges::all_of(replicas, [&](std::int32_t replica) {
+      return values_of(tensor, replica) == values_of(tensor, replicas[0]);
+    });
+  };
+  return are_alike(*after) && !are_alike(*norm);
+}
+
 std::optional<Diagnosis> unreduced(const Suspect& suspect) {
   if (suspect.finding.reason != Reason::kReplicasDisagree) return std::nullopt;
   const Axes axes = factorings_of(suspect.evidence.mesh)[suspect.candidate.factoring];
@@ -86,9 +106,11 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
     const double most_left = nearest * kLargestShareLeft / std::sqrt(static_cast<double>(replicas.size()));
     if (of_mean <= std::min(suspect.bound, most_left)) {
       terms.mean = true;
-      return Diagnosis{
-          Cause::kUnreduced, of_mean,
-          fmt::format("{} hold values that were never averaged: their mean is the reference's", ranks_hold), "", terms};
+      const std::string_view when = are_reduced_behind_clipping(suspect, replicas)
+                                        ? "were not averaged when each rank clipped its own, but afterwards"
+                                        : "were never averaged";
+      return Diagnosis{Cause::kUnreduced, of_mean,
+                       fmt::format("{} hold values that {}: their mean is the reference's", ranks_hold, when), "", terms};
     }
   }
   return std::nullopt;
