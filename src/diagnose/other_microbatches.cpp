@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/lookup.h"
 #include "base/tensor_name.h"
+#include "identify/samples.h"
+#include "merge/elements.h"
 
 namespace ttrace {
 namespace {
@@ -40,6 +43,26 @@ bool are_cut_otherwise(const std::vector<std::int64_t>& reference, const std::ve
   return sum_of(reference) == sum_of(candidate) && std::ranges::none_of(candidate, has);
 }
 
+// The tensors that a model was given under one name in an iteration, by micro-batch.
+std::vector<const LogicalTensor*> given_in(const Alignment& alignment, TensorId id) {
+  std::vector<const LogicalTensor*> given;
+  for (id.microbatch = 0;; ++id.microbatch) {
+    const LogicalTensor* tensor = find_tensor(alignment, id);
+    if (tensor == nullptr || tensor->rows || tensor->kept || tensor->sketched) return given;
+    given.push_back(tensor);
+  }
+}
+
+std::vector<std::uint64_t> samples_in(const LogicalTensor& tensor) {
+  return hashes_of_rows(bytes_of(tensor).data(), tensor.shape, 0, tensor.dtype);
+}
+
+// True where one side's could be the other's by their kind.
+bool are_alike(const LogicalTensor& a, const LogicalTensor& b) {
+  return a.dtype == b.dtype && a.shape.size() == b.shape.size() && !a.shape.empty() &&
+         std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+}
+
 }  // namespace
 
 std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence) {
@@ -65,6 +88,29 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
     return cut;
   }
   return {};
+}
+
+std::optional<TensorId> input_of_other_samples(const Evidence& evidence, std::int32_t iteration) {
+  if (!other_microbatch_counts(evidence.reference, evidence.candidate).contains(iteration)) return std::nullopt;
+  std::optional<TensorId> first;
+  for (const auto& [key, extents] : given_to_models(evidence.reference)) {
+    if (key.first != iteration) continue;
+    const TensorId id{.iteration = iteration, .microbatch = 0, .kind = Kind::kInput, .name = key.second};
+    const auto reference = given_in(evidence.reference, id), candidate = given_in(evidence.candidate, id);
+    if (reference.empty() || candidate.empty()) continue;
+    std::set<std::uint64_t> known;
+    for (const LogicalTensor* tensor : reference) {
+      const auto samples = samples_in(*tensor);
+      known.insert(samples.begin(), samples.end());
+    }
+    for (const LogicalTensor* tensor : candidate) {
+      const auto samples = are_alike(*tensor, *reference[0]) ? samples_in(*tensor) : std::vector<std::uint64_t>();
+      const auto is_known = [&](std::uint64_t sample) { return known.contains(sample); };
+      if (samples.empty() || std::ranges::any_of(samples, is_known)) return std::nullopt;
+    }
+    if (!first) first = id;
+  }
+  return first;
 }
 
 }  // namespace ttrace

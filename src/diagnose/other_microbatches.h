@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "diagnose/diagnosis.h"
 
@@ -17,5 +18,9 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
 // Returns the iterations in which both sides run other numbers of micro-batches, whatever of. Where training is right, a
 // program may choose by what it computes how often it calls its model, as a solver does with a step size of its own.
 std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence);
+
+// Returns the first input of the model of which no sample of the candidate's micro-batches has the bits of one of the
+// reference's, in an iteration that both cut otherwise; nothing where some has, or no input can tell.
+std::optional<TensorId> input_of_other_samples(const Evidence& evidence, std::int32_t iteration);
 
 }  // namespace ttrace

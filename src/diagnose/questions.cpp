@@ -452,11 +452,16 @@ class Questions {
                                                "steps take, updates and parameters are"
                                              : "What is made of all samples of a micro-batch, or padded to them, "
                                                "cannot be compared then; what has a row for each sample is";
+    const auto others = input_of_other_samples(evidence_, iteration);
     return fmt::format(
-        "iteration {}: the reference runs the batch in {}, the candidate in {}. {}. To compare all of it, run the "
+        "iteration {}: the reference runs the batch in {}, the candidate in {}{}. {}. To compare all of it, run the "
         "reference in {} as well (its gradients accumulated), or the candidate in {}, of which each rank has a part",
-        iteration, microbatches(cut.reference, cut.reference_samples), of_candidate, is_compared, of_candidate,
-        cut.reference);
+        iteration, microbatches(cut.reference, cut.reference_samples), of_candidate,
+        others ? fmt::format(", and no sample that its model is given ({}) has the bits of one of the reference's: "
+                             "they are others, or made otherwise",
+                             printable(others->name.get()))
+               : "",
+        is_compared, of_candidate, cut.reference);
   }
 
   std::string sentence_about(std::size_t i, Reason reason) const {

@@ -20,6 +20,7 @@
 #include "diagnose/left_overs.h"
 #include "diagnose/loss_scales.h"
 #include "diagnose/losses_by_gradients.h"
+#include "diagnose/other_microbatches.h"
 #include "diagnose/own_numbers.h"
 #include "diagnose/questions.h"
 #include "diagnose/rank_scales.h"
@@ -242,6 +243,12 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   if (const Finding* buffer = buffer_in_question(finding, report)) {
     return fmt::format("the module keeps {}, which is in question; nothing else known explains the error",
                        describe_tensor(buffer->id));
+  }
+  const bool is_first_seen = finding.id.kind == Kind::kMainGrad;
+  if (const auto others = is_first_seen ? input_of_other_samples(evidence, finding.id.iteration) : std::nullopt) {
+    return fmt::format("the model is given other samples, or they are made otherwise: none of {} has the bits of one of "
+                       "the reference's",
+                       printable(others->name.get()));
   }
   return "nothing known explains the error";
 }

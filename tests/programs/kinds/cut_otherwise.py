@@ -1,7 +1,8 @@
 """A batch that several ranks run in micro-batches, and one process in one piece: who saves memory does so. Arguments:
 `striped` deals samples out in turns, `uneven` in micro-batches of unlike sizes, `sum` adds losses up, `tokens` are
 sequences, whose logits are flat, `reference` cuts the batch of the one process instead, `crossing` has both cut it,
-with other samples in each, and `balance` is of all samples of a call, and no part of the loss."""
+with other samples in each, `balance` is of all samples of a call, and no part of the loss, `counted` is a model that
+returns its own loss, of the labels that count, which the program weighs by these, and `mixed` mixes samples."""
 
 import sys
 
@@ -24,6 +25,19 @@ class Balance(nn.Module):
         return scores.softmax(-1).mean(0).square().sum()
 
 
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
+
+    def forward(self, inputs, labels):
+        return nn.functional.cross_entropy(self.body(inputs), labels, ignore_index=-1)
+
+
+def mixed(samples: torch.Tensor) -> torch.Tensor:
+    return 0.75 * samples + 0.25 * samples.flip(0)
+
+
 def parts(batch: torch.Tensor, mistake: str) -> list[torch.Tensor]:
     """The rank's micro-batches; by `mistake` those of rank 0."""
     stretch = batch.chunk(RANKS)[0 if mistake == MISTAKE else RANK]
@@ -35,18 +49,30 @@ def parts(batch: torch.Tensor, mistake: str) -> list[torch.Tensor]:
     return list(mine.split((3, 1) if CHOICE == "uneven" else 2))
 
 
-model = Tokens() if CHOICE == "tokens" else nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
+models = {"tokens": Tokens, "counted": Counted}
+model = models[CHOICE]() if CHOICE in models else nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
 net, balance = ddp(model), Balance()
 criterion = nn.CrossEntropyLoss(reduction="sum" if CHOICE in ("sum", "uneven") else "mean")
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 for _ in range(2):
     data = torch.randint(12, (8, 6)) if CHOICE == "tokens" else torch.randn(8, 16)
     labels = torch.randint(4, (8, 6) if CHOICE == "tokens" else (8,))
+    if CHOICE == "counted":
+        labels[[0, 4]] = -1
+    if CHOICE == "mixed" and MISTAKE != "mixed":
+        data = mixed(data)
     pieces = parts(data, "samples")
+    if MISTAKE == "mixed":
+        pieces = [mixed(piece) for piece in pieces]
+    count = (labels >= 0).sum()
     optimizer.zero_grad()
     for piece, (inputs, wanted) in enumerate(zip(pieces, parts(labels, "labels"), strict=True)):
         if MISTAKE == "dropped" and piece == 1:
             break
+        if CHOICE == "counted":
+            share = 1 / (RANKS * len(pieces)) if MISTAKE == "alike" else (wanted >= 0).sum() / count
+            (net(inputs, wanted) * share * RANKS).backward()
+            continue
         scores = net(inputs)
         loss = scaled(criterion(scores, wanted.flatten()))
         if CHOICE == "balance":
