@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import importlib
 import json
+import math
 import os
 import platform
 import sys
@@ -206,9 +207,9 @@ class Recorder:
         optimizer was given is `clip_factor` times main_grad."""
         if not self.records(iteration):
             return
-        facts = _installation.collector("optimizer_steps").StepFacts(
-            optimizer, tuple(sorted(options.items())), step, 1, clip_factor, "", False
-        )
+        # JSON has no word for others, with which no step can be computed again.
+        known = tuple(sorted(item for item in options.items() if math.isfinite(item[1])))
+        facts = _installation.collector("optimizer_steps").StepFacts(optimizer, known, step, 1, clip_factor, "", False)
         for name in parameters:
             self._steps.add(iteration, 0, facts, name)
 
