@@ -45,7 +45,7 @@ def test_every_program_says_what_it_is_and_makes_a_mistake_when_told():
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("sampler | DDP, 2 ranks | ahead | (model) input", "line 2: expected five cells"),
+        ("sampler | DDP, 2 ranks | ahead | (model) input", "line 2: expected 5 cells"),
         ("sampler | DDP, 2 ranks | ahead | (model) input | --axes dp=2", "line 2: expected one of hint"),
         ("missing | DDP, 2 ranks | ahead | (model) input |", "line 2: no program tests/programs/kinds/missing.py"),
         ("sampler | DDP | ahead | (model) input |", "sampler: expected a number of ranks in 'DDP'"),

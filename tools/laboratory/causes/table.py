@@ -1,11 +1,10 @@
 """The wrong programs, and the cause of each as a person would write it down: causes.txt."""
 
-import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from programs.table import Program, programs
+from programs.table import Program, is_named, programs
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "causes.txt"
@@ -16,8 +15,6 @@ _RUN_AS = {
     "shards": (2, "--axes tp=2"),
     "experts": (4, f"--axes ep=2,dp=2 -a {COLLECTION / 'experts.yaml'}"),
 }
-# What a sentence says of when, whatever the cause is.
-_TIMES = re.compile(r"(, micro-batch \d+)?(, iteration \d+)?(?=: )|; the same in \d+ more micro-batch[^;.]*")
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,7 @@ class Wrong:
         return any(fnmatchcase(tensor, pattern) for pattern in patterns)
 
     def is_named_by(self, sentence: str) -> bool:
-        said = _TIMES.sub("", sentence)
-
-        def is_said(word: str) -> bool:  # from where a word begins: `own`, and not `known`
-            return re.search(rf"(?<![a-z0-9.]){re.escape(word.strip())}", said, re.IGNORECASE) is not None
-
-        return all(any(map(is_said, one.split("/"))) for one in self.words.split(","))
+        return is_named(self.words, sentence)
 
 
 def wrong_programs(table: str | None = None) -> list[Wrong]:

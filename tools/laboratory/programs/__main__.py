@@ -1,7 +1,9 @@
 import argparse
 import subprocess
 import sys
+from contextlib import nullcontext
 from fnmatch import fnmatch
+from itertools import groupby
 
 from freshness import commit
 from sweeps import warm
@@ -37,9 +39,10 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Runs small programs of many packages and idioms under ttrace, with processes that stay warm: one\n"
         "process, then in parallel, correct and with one small mistake, and says what ttrace makes of them with\n"
-        "nothing said, and after one hint. Packages are installed in .venv-programs when first needed. Rows\n"
-        "stay in tools/laboratory/programs/rows.json, and RESULTS.md is made of them. What has been measured at\n"
-        "this commit isn't run again, so that a run that was stopped goes on.",
+        "nothing said, and after one hint. Packages are installed in .venv-programs, or a framework's environment,\n"
+        "when first needed. Rows stay in tools/laboratory/programs/rows.json, and RESULTS.md, OUTSIDE.md and\n"
+        "PUBLIC.md are made of them. What has been measured at this commit isn't run again, so that a run that was\n"
+        "stopped goes on.",
         epilog="Exit code: 0 when every correct program is the same, or is after one hint, and every wrong one is\n"
         "different at the tensor where its mistake shows; 1 when not; 2 when something could not be run.\n\n"
         "Examples:\n"
@@ -56,19 +59,30 @@ def _options() -> argparse.Namespace:
 
 
 def _run(chosen: list[Program], every: list[Program]) -> None:
-    requirements = "tools/laboratory/programs/requirements.txt"
-    subprocess.run(["tools/venv", ".venv-programs", requirements, ".venv"], cwd=ROOT, check=True)
-    with warm.server(runs.PYTHON):
-        for number, program in enumerate(chosen, 1):
-            row = runs.run(program)
-            (judged,) = page.judged([program], {program.name: row})
-            mark = " " if judged.expected() else "!"
-            print(
-                f"{mark} {number}/{len(chosen)} {program.name}: correct {judged.correct}; wrong {judged.wrong}, "
-                f"{row.wrong.tensor}; {row.seconds} s",
-                flush=True,
-            )
-            page.write(every)
+    number = 0
+    for venv, programs_of in groupby(sorted(chosen, key=lambda program: program.venv), lambda program: program.venv):
+        subprocess.run(["tools/venv", venv, requirements(venv), ".venv"], cwd=ROOT, check=True)
+        # A process that has imported JAX has threads, and is not to be forked.
+        has_jax = venv == ".venv-jax"
+        with nullcontext() if has_jax else warm.server(ROOT / venv / "bin" / "python"):
+            for program in programs_of:
+                number += 1
+                row = runs.run(program)
+                (judged,) = page.judged([program], {program.name: row})
+                mark = " " if judged.expected() else "!"
+                print(
+                    f"{mark} {number}/{len(chosen)} {program.name}: correct {judged.correct}; wrong {judged.wrong}, "
+                    f"{row.wrong.tensor}; {row.seconds} s",
+                    flush=True,
+                )
+                page.write(every)
+
+
+def requirements(venv: str) -> str:
+    """What is installed in it. That of a framework's trials is theirs."""
+    if venv == ".venv-programs":
+        return "tools/laboratory/programs/requirements.txt"
+    return f"tools/frameworks/{venv.removeprefix('.venv-')}/requirements.txt"
 
 
 def _is_measured(program: Program) -> bool:

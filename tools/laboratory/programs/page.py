@@ -8,10 +8,11 @@ from pathlib import Path
 from freshness import machine, sentence
 
 from .runs import COULD_NOT_LOOK, DIFFERENT, NOT_RUN, SAME, Row, Verdict, kept
-from .table import Program
+from .table import Program, is_named
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 OUTSIDE_PAGE = PAGE.with_name("OUTSIDE.md")
+PUBLIC_PAGE = PAGE.with_name("PUBLIC.md")
 _FIRST = (
     "First verdicts on programs of many packages",
     "tools/programs",
@@ -29,6 +30,17 @@ _OUTSIDE = (
     "lightly, by one process (the reference), then in parallel, correct and with the mistake, with nothing said;\n"
     "tolerances are measured. The *right* tensor is where the mistake shows first, which was written down in\n"
     "[outside.txt](outside.txt) before any was run.",
+)
+
+_PUBLIC = (
+    "Silent bugs that others reported",
+    "tools/programs 'public/*'",
+    "bugs of released packages, each in the package itself,\n"
+    "as its report says; where it is mended, by the old code. The right program and the wrong one are held against the\n"
+    "right one, run by one process if nothing else is said, with measured tolerances and nothing said. By which rule\n"
+    "they were chosen, where each shows first and which words its cause must say was written down in\n"
+    "[public.txt](public.txt) before any was run; *cause*: *right* where it says them, *none* where nothing known\n"
+    "explains the error, else what a person who read both called it, a *half* or *wrong*.",
 )
 
 
@@ -66,6 +78,15 @@ class Judged:
     def expected(self) -> bool:
         return self.correct in _RIGHT_OF_CORRECT and self.wrong in _RIGHT_OF_WRONG
 
+    def cause(self) -> str:
+        """Of a program with `words`."""
+        said = self.row.wrong if self.row.wrong.verdict == DIFFERENT else self.row.hinted_wrong or self.row.wrong
+        if said.verdict != DIFFERENT:
+            return ""
+        if is_named(self.program.words, said.sentence):
+            return "right"
+        return "none" if not said.sentence or "nothing known explains" in said.sentence else self.program.read
+
     def _after(self) -> str:
         return f" after {len(self.row.hints)} hints" if len(self.row.hints) > 1 else ""
 
@@ -97,9 +118,12 @@ def judged(programs: list[Program], rows: dict[str, Row]) -> list[Judged]:
 
 
 def write(programs: list[Program]) -> None:
+    rows = kept()
     outside = [program for program in programs if program.is_outside]
-    PAGE.write_text(page([program for program in programs if not program.is_outside], kept()))
-    OUTSIDE_PAGE.write_text(page(outside, kept(), _OUTSIDE))
+    public = [program for program in programs if program.is_public]
+    PAGE.write_text(page([program for program in programs if not (program.is_outside or program.is_public)], rows))
+    OUTSIDE_PAGE.write_text(page(outside, rows, _OUTSIDE))
+    PUBLIC_PAGE.write_text(page(public, rows, _PUBLIC))
 
 
 def page(programs: list[Program], rows: dict[str, Row], about: tuple[str, str, str] = _FIRST) -> str:
@@ -118,11 +142,11 @@ def page(programs: list[Program], rows: dict[str, Row], about: tuple[str, str, s
         "",
         *_counts("Correct programs", [each.correct for each in looked_at]),
         *_counts("Wrong twins", [each.wrong for each in looked_at]),
+        *(_counts("Causes", [each.cause() or "not found" for each in looked_at]) if about is _PUBLIC else []),
         "## Programs",
         "",
-        "| program | package | parallel | correct: first | then | wrong: first | then | its tensor | proved | s |",
-        "|---|---|---|---|---|---|---|---|--:|--:|",
-        *map(_line, looked_at),
+        *(_REPORTED if about is _PUBLIC else _RUN),
+        *map(_reported if about is _PUBLIC else _line, looked_at),
     ]
     if others := [each for each in looked_at if not each.expected()]:
         lines += ["", "## Not as it should be", "", *(text for each in others for text in _remarks(each))]
@@ -143,18 +167,36 @@ def page(programs: list[Program], rows: dict[str, Row], about: tuple[str, str, s
     return "\n".join(lines) + "\n"
 
 
+_RUN = (
+    "| program | package | parallel | correct: first | then | wrong: first | then | its tensor | proved | s |",
+    "|---|---|---|---|---|---|---|---|--:|--:|",
+)
+_REPORTED = (
+    "| report | program | package | parallel | right: first | then | bug: first | then | its tensor | cause |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
 def _counts(title: str, outcomes: list[str]) -> list[str]:
     counts = Counter(outcomes)
     return [f"{title}:", "", *(f"- {counts[outcome]} {outcome}" for outcome in sorted(counts)), ""]
 
 
 def _line(each: Judged) -> str:
+    proved = f"{each.row.correct.proved} of {each.row.correct.compared}"
+    return _row([each.program.name, *_of(each), proved, f"{each.row.seconds:.0f}"])
+
+
+def _reported(each: Judged) -> str:
+    return _row([each.program.report, each.program.name.removeprefix("public/"), *_of(each), each.cause()])
+
+
+def _of(each: Judged) -> list[str]:
+    """What both tables say of a program."""
     program, row = each.program, each.row
     tensor = (row.wrong if row.wrong.verdict == DIFFERENT or not row.hinted_wrong else row.hinted_wrong).tensor
     right = "" if each.wrong in _RIGHT_OF_WRONG else ", not the right one"
-    proved = f"{row.correct.proved} of {row.correct.compared}"
-    cells = [
-        program.name,
+    return [
         program.package,
         program.parallel,
         _verdict(row.correct, SAME),
@@ -162,9 +204,10 @@ def _line(each: Judged) -> str:
         _verdict(row.wrong, DIFFERENT),
         _then(row.hinted_wrong, "", DIFFERENT),
         f"{_escaped(tensor)}{right}" if tensor else "",
-        proved,
-        f"{row.seconds:.0f}",
     ]
+
+
+def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 

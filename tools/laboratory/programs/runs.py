@@ -15,9 +15,8 @@ from freshness import commit
 from sweeps import warm
 from sweeps.runs import TTRACE
 
-from .table import KINDS, ROOT, Program
+from .table import COLLECTION, KINDS, ROOT, Program
 
-PYTHON = ROOT / ".venv-programs" / "bin" / "python"
 WORK = ROOT / "build" / "programs"
 ROWS = Path(__file__).resolve().parent / "rows.json"  # what RESULTS.md is made of
 SECONDS = 600  # which no command of a program takes but where something hangs
@@ -77,9 +76,13 @@ class RunError(Exception):
     """A run of the program failed, or of ttrace; the text is its last words."""
 
 
+def python_of(program: Program) -> Path:
+    return ROOT / program.venv / "bin" / "python"
+
+
 def run(program: Program) -> Row:
-    """Row of the program, which is kept. Needs a warm server of PYTHON for its speed alone."""
-    row = measured(program, PYTHON, WORK)
+    """Row of the program, which is kept. Needs a warm server of its Python for its speed alone."""
+    row = measured(program, python_of(program), WORK)
     _keep(program.name, row)
     return row
 
@@ -112,7 +115,7 @@ def measured(program: Program, python: Path, work: Path) -> Row:
 def _correct(program: Program, python: Path, work: Path) -> tuple["Runs", Verdict]:
     """Its runs, which those of it with each mistake are added to, and its first verdict."""
     runs = Runs(program, work, python)
-    runs.collect("reference", ranks=1)
+    runs.collect("reference", program.ranks_of_reference)
     runs.estimate()
     runs.collect("correct", program.ranks)
     return runs, runs.check("correct", [])
@@ -135,9 +138,9 @@ def _keep(name: str, row: Row) -> None:
 class Runs:
     """The directory in which a program is run, and what is run there."""
 
-    def __init__(self, program: Program, work: Path = WORK, python: Path = PYTHON, is_new: bool = True):
+    def __init__(self, program: Program, work: Path = WORK, python: Path | None = None, is_new: bool = True):
         """Of a directory in `work`, which is emptied if `is_new`."""
-        self._program, self._python = program, python
+        self._program, self._python = program, python or python_of(program)
         self._directory = work / program.name
         if is_new:
             subprocess.run(["rm", "-rf", self._directory], check=True)
@@ -147,10 +150,13 @@ class Runs:
         shutil.rmtree(self._directory / trace, ignore_errors=True)
         iterations = ["--iterations", self._program.iterations] if self._program.iterations else []
         iterations += ["--then", self._program.then] if self._program.then else []
-        self._run("collect", "-o", trace, *iterations, "--", *self._command(ranks), mistake=mistake)
+        devices = 1 if trace == "reference" else self._program.devices
+        words = ["-o", trace, *iterations, "--", *self._command(ranks)]
+        self._run("collect", *words, mistake=mistake, devices=devices)
 
     def estimate(self) -> None:
-        words = ["-o", "tolerance.yaml", "--reference", "reference", "-j", "1", "--", *self._command(1)]
+        words = ["-o", "tolerance.yaml", "--reference", "reference", "-j", "1", "--"]
+        words += self._command(self._program.ranks_of_reference)
         self._run("estimate-tolerance", *words)
 
     def check(self, twin: str, options: list[str]) -> Verdict:
@@ -176,10 +182,12 @@ class Runs:
     def _command(self, ranks: int) -> list[str]:
         return warm.command(self._program.path, *self._program.arguments, ranks=ranks, python=self._python)
 
-    def _run(self, *words: object, mistake: str = "", codes: tuple[int, ...] = (0,)) -> str:
+    def _run(self, *words: object, mistake: str = "", devices: int = 1, codes: tuple[int, ...] = (0,)) -> str:
         """What it says. Raises RunError."""
         environment = os.environ | {"MISTAKE": mistake, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        environment["PYTHONPATH"] = str(KINDS)  # its job.py is every program's
+        # Of the one job.py is every program's, of the other before_torchvision.py.
+        environment["PYTHONPATH"] = f"{KINDS}{os.pathsep}{COLLECTION}"
+        environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
         command = [str(word) for word in (TTRACE, *words)]
         try:
             done = subprocess.run(

@@ -14,10 +14,15 @@ KINDS = ROOT / "tests" / "programs" / "kinds"  # what the tests run: idioms of n
 KINDS_TABLE = HERE / "kinds.txt"
 OUTSIDE = HERE / "outside"  # mistakes that show elsewhere than in the parameters of a first step
 OUTSIDE_TABLE = HERE / "outside.txt"
+PUBLIC = HERE / "public"  # silent bugs that others reported, in the real packages
+PUBLIC_TABLE = HERE / "public.txt"
 _LIGHTLY = 2  # further iterations, as `ttrace run` records
 _HELPERS = ("before_torchvision", "gpt_model", "llama_model")  # modules that programs import
 _SAID = ("package", "parallel", "mistake", "shows")
 _MAY_BE_SAID = ("hint", "iterations", "asks")
+_OF_PUBLIC = ("report", "package", "parallel", "mistake", "shows", "words")
+# What a sentence says of when, whatever the cause is.
+_TIMES = re.compile(r"(, micro-batch \d+)?(, iteration \d+)?(?=: )|; the same in \d+ more micro-batch[^;.]*")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,10 @@ class Program:
     iterations: str  # to record; empty: ttrace's choice
     then: int  # further ones to record lightly
     asks: str  # where a correct program cannot be compared: what the question about it must say
+    venv: str = ".venv-programs"  # whose packages it needs
+    report: str = ""  # the thread in which somebody reported the mistake, and whether it is mended
+    words: str = ""  # that a cause must say, as `is_named` takes them
+    read: str = "half or wrong"  # what a person called a cause that does not say them
 
     @property
     def correct_name(self) -> str:
@@ -46,8 +55,21 @@ class Program:
         return self.path.parent == OUTSIDE
 
     @property
+    def is_public(self) -> bool:
+        return self.path.parent == PUBLIC
+
+    @property
     def ranks(self) -> int:
-        return int(re.search(r"(\d+) ranks", self.parallel)[1])
+        """Processes; JAX's devices are one's."""
+        return int(said[1]) if (said := re.search(r"(\d+) ranks", self.parallel)) else 1
+
+    @property
+    def devices(self) -> int:
+        return int(said[1]) if (said := re.search(r"(\d+) devices", self.parallel)) else 1
+
+    @property
+    def ranks_of_reference(self) -> int:
+        return int(said[1]) if (said := re.search(r"against (\d+) ranks", self.parallel)) else 1
 
     def shows_in(self, tensor: str) -> bool:
         """`tensor` is a name and a kind, as in `fc.weight main_grad`."""
@@ -60,6 +82,7 @@ def programs() -> list[Program]:
     found = [of_file(path) for path in files]
     found += kinds(KINDS_TABLE.read_text())
     found += outside(OUTSIDE_TABLE.read_text())
+    found += public(PUBLIC_TABLE.read_text())
     names = [program.name for program in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"two programs have the name {', '.join(sorted(twice))}")
@@ -86,14 +109,42 @@ def outside(table: str) -> list[Program]:
     return found
 
 
-def _cells(file: str, table: str) -> Iterator[tuple[str, list[str]]]:
+def public(table: str) -> list[Program]:
+    """Of a table of public.txt; what a program's text says beside its sentence is its `venv`, and what else may be."""
+    found, read = [], dict(re.findall(r"^# read: (\w+): (half|wrong)\b", table, re.M))
+    for where, (stem, *cells) in _cells("public.txt", table, 1 + len(_OF_PUBLIC)):
+        path, said = PUBLIC / f"{stem}.py", dict(zip(_OF_PUBLIC, cells, strict=True))
+        if not path.exists():
+            raise ValueError(f"{where}: no program {path.relative_to(ROOT)}")
+        text = _text_of(path)
+        more = _told_by(text)
+        venv = more.pop("venv", ".venv-programs")
+        if unknown := set(more) - set(_MAY_BE_SAID):
+            raise ValueError(f"{path.relative_to(ROOT)}: its text says what nobody reads: {', '.join(sorted(unknown))}")
+        program = _program(f"public/{stem}", path, _sentence(text), said | more, "wrong", [])
+        program = replace(program, venv=venv, report=said["report"], words=said["words"])
+        found.append(replace(program, read=read[stem]) if stem in read else program)
+    return found
+
+
+def is_named(words: str, sentence: str) -> bool:
+    """Whether a sentence says all of the words that commas part, and of those that slashes part one."""
+    said = _TIMES.sub("", sentence)
+
+    def is_said(word: str) -> bool:  # from where a word begins: `own`, and not `known`
+        return re.search(rf"(?<![a-z0-9.]){re.escape(word.strip())}", said, re.IGNORECASE) is not None
+
+    return all(any(map(is_said, one.split("/"))) for one in words.split(","))
+
+
+def _cells(file: str, table: str, count: int = 5) -> Iterator[tuple[str, list[str]]]:
     """Of lines as `program arguments | parallel | mistake | where it shows | hint or asks: words`, and where."""
     for number, line in enumerate(table.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         where, cells = f"{file}, line {number}", [cell.strip() for cell in line.split("|")]
-        if len(cells) != 5:
-            raise ValueError(f"{where}: expected five cells")
+        if len(cells) != count:
+            raise ValueError(f"{where}: expected {count} cells")
         yield where, cells
 
 
@@ -120,8 +171,7 @@ def _of_table(name: str, path: Path, arguments: list[str], said: dict, mistake_n
 def of_file(path: Path) -> Program:
     """One that says of itself what is to be expected. Raises ValueError."""
     text = _text_of(path)
-    told = re.findall(r"^(\w+): (.*(?:\n +\S.*)*)", text.split("\n\n")[-1], re.M)
-    said = {key: " ".join(value.split()) for key, value in told}
+    said = _told_by(text)
     if missing := [key for key in _SAID if key not in said]:
         raise ValueError(f"{path.relative_to(ROOT)}: its text does not say: {', '.join(missing)}")
     if unknown := set(said) - {*_SAID, *_MAY_BE_SAID}:
@@ -129,8 +179,14 @@ def of_file(path: Path) -> Program:
     return _program(path.stem, path, _sentence(text), said, "wrong", [])
 
 
+def _told_by(text: str) -> dict[str, str]:
+    """What the lines say that end it, `key: value`."""
+    told = re.findall(r"^(\w+): (.*(?:\n +\S.*)*)", text.split("\n\n")[-1], re.M)
+    return {key: " ".join(value.split()) for key, value in told}
+
+
 def _program(name: str, path: Path, idiom: str, said: dict, mistake_name: str, arguments: list[str]) -> Program:
-    if not re.search(r"\d+ ranks", said["parallel"]):
+    if not re.search(r"\d+ (ranks|devices)", said["parallel"]):
         raise ValueError(f"{name}: expected a number of ranks in '{said['parallel']}'")
     return Program(
         name=name,
