@@ -178,6 +178,12 @@ EVIDENCE = [
         (*_VERDICT, "src/python", "tools/laboratory/programs"),
     ),
     Evidence(
+        "public",
+        "tools/laboratory/programs/PUBLIC.md",
+        "tools/programs 'public/*'",
+        (*_VERDICT, "src/diagnose", "src/python", "tools/laboratory/programs", "tools/frameworks/megatron"),
+    ),
+    Evidence(
         "causes",
         "tools/laboratory/causes/RESULTS.md",
         "tools/causes",

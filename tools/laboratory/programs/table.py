@@ -117,7 +117,7 @@ def public(table: str) -> list[Program]:
         if not path.exists():
             raise ValueError(f"{where}: no program {path.relative_to(ROOT)}")
         text = _text_of(path)
-        more = _told_by(text)
+        more = _told_by(text) if "\n\n" in text else {}
         venv = more.pop("venv", ".venv-programs")
         if unknown := set(more) - set(_MAY_BE_SAID):
             raise ValueError(f"{path.relative_to(ROOT)}: its text says what nobody reads: {', '.join(sorted(unknown))}")
