@@ -36,11 +36,11 @@ _PUBLIC = (
     "Silent bugs that others reported",
     "tools/programs 'public/*'",
     "bugs of released packages, each in the package itself,\n"
-    "as its report says; where it is mended, by the old code. The right program and the wrong one are held against the\n"
-    "right one, run by one process if nothing else is said, with measured tolerances and nothing said. By which rule\n"
-    "they were chosen, where each shows first and which words its cause must say was written down in\n"
-    "[public.txt](public.txt) before any was run; *cause*: *right* where it says them, *none* where nothing known\n"
-    "explains the error, else what a person who read both called it, a *half* or *wrong*.",
+    "as its report says; where it is mended, by the old code. The right program and the wrong one are held against\n"
+    "the right one, run by one process, with measured tolerances and nothing said. By which rule they were chosen, where\n"
+    "each shows first and which words its cause must say was written down in [public.txt](public.txt) before any was\n"
+    "run; *cause*: *right* where it says them, *none* where nothing known explains the error, else, or where it is\n"
+    "right by chance alone, what a person who read both called it, a *half* or *wrong*.",
 )
 
 
@@ -83,9 +83,9 @@ class Judged:
         said = self.row.wrong if self.row.wrong.verdict == DIFFERENT else self.row.hinted_wrong or self.row.wrong
         if said.verdict != DIFFERENT:
             return ""
-        if is_named(self.program.words, said.sentence):
-            return "right"
-        return "none" if not said.sentence or "nothing known explains" in said.sentence else self.program.read
+        if not said.sentence or "nothing known explains" in said.sentence:
+            return "none"
+        return self.program.read or ("right" if is_named(self.program.words, said.sentence) else "half or wrong")
 
     def _after(self) -> str:
         return f" after {len(self.row.hints)} hints" if len(self.row.hints) > 1 else ""

@@ -115,7 +115,7 @@ def measured(program: Program, python: Path, work: Path) -> Row:
 def _correct(program: Program, python: Path, work: Path) -> tuple["Runs", Verdict]:
     """Its runs, which those of it with each mistake are added to, and its first verdict."""
     runs = Runs(program, work, python)
-    runs.collect("reference", program.ranks_of_reference)
+    runs.collect("reference", ranks=1)
     runs.estimate()
     runs.collect("correct", program.ranks)
     return runs, runs.check("correct", [])
@@ -155,8 +155,7 @@ class Runs:
         self._run("collect", *words, mistake=mistake, devices=devices)
 
     def estimate(self) -> None:
-        words = ["-o", "tolerance.yaml", "--reference", "reference", "-j", "1", "--"]
-        words += self._command(self._program.ranks_of_reference)
+        words = ["-o", "tolerance.yaml", "--reference", "reference", "-j", "1", "--", *self._command(1)]
         self._run("estimate-tolerance", *words)
 
     def check(self, twin: str, options: list[str]) -> Verdict:
@@ -185,8 +184,8 @@ class Runs:
     def _run(self, *words: object, mistake: str = "", devices: int = 1, codes: tuple[int, ...] = (0,)) -> str:
         """What it says. Raises RunError."""
         environment = os.environ | {"MISTAKE": mistake, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        # Of the one job.py is every program's, of the other before_torchvision.py.
-        environment["PYTHONPATH"] = f"{KINDS}{os.pathsep}{COLLECTION}"
+        # job.py, before_torchvision.py, and the package that programs import which record themselves.
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, (KINDS, COLLECTION, ROOT / "build" / "lib" / "python")))
         environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
         command = [str(word) for word in (TTRACE, *words)]
         try:

@@ -43,7 +43,7 @@ class Program:
     venv: str = ".venv-programs"  # whose packages it needs
     report: str = ""  # the thread in which somebody reported the mistake, and whether it is mended
     words: str = ""  # that a cause must say, as `is_named` takes them
-    read: str = "half or wrong"  # what a person called a cause that does not say them
+    read: str = ""  # what a person who read the cause called it
 
     @property
     def correct_name(self) -> str:
@@ -66,10 +66,6 @@ class Program:
     @property
     def devices(self) -> int:
         return int(said[1]) if (said := re.search(r"(\d+) devices", self.parallel)) else 1
-
-    @property
-    def ranks_of_reference(self) -> int:
-        return int(said[1]) if (said := re.search(r"against (\d+) ranks", self.parallel)) else 1
 
     def shows_in(self, tensor: str) -> bool:
         """`tensor` is a name and a kind, as in `fc.weight main_grad`."""
@@ -123,7 +119,7 @@ def public(table: str) -> list[Program]:
             raise ValueError(f"{path.relative_to(ROOT)}: its text says what nobody reads: {', '.join(sorted(unknown))}")
         program = _program(f"public/{stem}", path, _sentence(text), said | more, "wrong", [])
         program = replace(program, venv=venv, report=said["report"], words=said["words"])
-        found.append(replace(program, read=read[stem]) if stem in read else program)
+        found.append(replace(program, read=read.get(stem, "")))
     return found
 
 

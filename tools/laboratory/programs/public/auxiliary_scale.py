@@ -4,7 +4,7 @@ venv: .venv-megatron
 hint: --axes tp=2
 """
 
-from megatron_run import MISTAKE, run
+from before_megatron import MISTAKE, run
 from megatron.core.transformer.moe.router import TopKRouter
 
 attach = TopKRouter.attach_and_log_load_balancing_loss

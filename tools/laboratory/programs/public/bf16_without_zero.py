@@ -4,7 +4,7 @@ venv: .venv-deepspeed
 iterations: 0-1
 """
 
-from engine import engine_of, mine, torch
+from before_deepspeed import engine_of, mine, torch
 from job import MISTAKE, nn
 
 torch.manual_seed(0)

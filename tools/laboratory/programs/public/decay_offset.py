@@ -3,8 +3,7 @@
 venv: .venv-jax
 """
 
-from recorded import MISTAKE, run
-
+import before_jax
 import jax
 import jax.numpy as jnp
 import optax
@@ -18,7 +17,7 @@ def clamped(i, exponent=0.8):
     return decay_rate(jnp.maximum(i, 0), exponent)
 
 
-if not MISTAKE:  # the change: steps before the offset are as the first behind it
+if not before_jax.MISTAKE:  # the change: steps before the offset are as the first behind it
     rms = factorized.scale_by_factored_rms
     rms.__defaults__ = tuple(clamped if one is decay_rate else one for one in rms.__defaults__)
 
@@ -50,4 +49,4 @@ def train(step):
     return loss
 
 
-run(train, 2)
+before_jax.run(train, 2)

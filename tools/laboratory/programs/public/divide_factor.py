@@ -3,7 +3,7 @@
 import inspect
 
 import torch.distributed.nn
-from job import MISTAKE, RANK, RANKS, dist, nn, own, torch
+from job import MISTAKE, RANK, RANKS, nn, own, torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group

@@ -5,9 +5,7 @@ venv: .venv-megatron
 hint: --axes tp=2
 """
 
-from megatron_run import MISTAKE, run
-
-import train
+from before_megatron import MISTAKE, run, train
 from megatron.core import tensor_parallel
 
 make_trainable, is_no_copy = train.make_trainable, tensor_parallel.param_is_not_tensor_parallel_duplicate

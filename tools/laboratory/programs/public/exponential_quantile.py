@@ -3,8 +3,7 @@
 venv: .venv-jax
 """
 
-from recorded import MISTAKE, run
-
+import before_jax
 import jax
 import jax.numpy as jnp
 import optax
@@ -16,7 +15,7 @@ def old(q, loc=0, scale=1):
     return jnp.where(jnp.isnan(q) | (q < 0) | (q > 1), jnp.nan, -jnp.log1p((loc - q) / scale))
 
 
-quantile = old if MISTAKE else expon.ppf  # before 0.10.1
+quantile = old if before_jax.MISTAKE else expon.ppf  # before 0.10.1
 
 
 class Noise(nnx.Module):
@@ -55,4 +54,4 @@ def train(step):
     return loss
 
 
-run(train, 2)
+before_jax.run(train, 2)

@@ -3,7 +3,7 @@
 venv: .venv-deepspeed
 """
 
-from engine import deepspeed, engine_of, mine, put_back, torch
+from before_deepspeed import deepspeed, engine_of, mine, put_back, torch
 from job import MISTAKE, nn
 
 if MISTAKE:  # as before 0.19: gradients are reduced, and those of the last micro-batch then added

@@ -5,15 +5,14 @@ venv: .venv-jax
 
 import inspect
 
-from recorded import MISTAKE, run
-
+import before_jax
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax._src.nn import functions
 
-if MISTAKE:  # as before 0.8.2
+if before_jax.MISTAKE:  # as before 0.8.2
     released = " and local_window_size is None:\n    return logits"
     code = inspect.getsource(functions._apply_masks)
     assert released in code
@@ -56,4 +55,4 @@ def train(step):
     return loss
 
 
-run(train, 2)
+before_jax.run(train, 2)

@@ -3,9 +3,9 @@
 venv: .venv-deepspeed
 """
 
-from engine import engine_of, mine, put_back, torch
-from job import MISTAKE, nn
+from before_deepspeed import engine_of, mine, put_back, torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+from job import MISTAKE, nn
 
 if MISTAKE:  # as before 0.19
     released = "        accumulate_gradients()\n    copy_gradients_to_cpu()"

@@ -6,9 +6,9 @@ hint: --axes tp=2
 import contextlib
 
 import torch.nn.functional as F
-from job import MISTAKE, RANK, RANKS, nn, torch
+from job import MISTAKE, RANKS, nn, torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
 
 

@@ -1,7 +1,13 @@
 """Norms that tensor parallel ranks hold whole, each seeing a part of the sequence, in bf16 whose gradients are to be
-reduced in fp32."""
+reduced in fp32.
 
-from job import MISTAKE, RANK, RANKS, nn, torch
+hint: --axes tp=2
+"""
+
+import os
+import tempfile
+
+from job import MISTAKE, RANK, RANKS, dist, nn, torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
@@ -31,6 +37,9 @@ class Block(nn.Module):
 
 
 model = Block()
+if RANKS == 1:
+    meeting = os.path.join(tempfile.mkdtemp(), "ranks")
+    dist.init_process_group("gloo", rank=0, world_size=1, init_method=f"file://{meeting}")
 mesh = init_device_mesh("cpu", (1, RANKS), mesh_dim_names=("dp", "tp"))
 plan = {
     "norm": SequenceParallel(),
@@ -42,6 +51,6 @@ fully_shard(model, mesh=mesh["dp"], mp_policy=MixedPrecisionPolicy(torch.bfloat1
 optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
 for step in range(2):
     x = torch.randn(4, 16, 32, generator=torch.Generator().manual_seed(step)).chunk(RANKS, 1)[RANK]
-    model(x.bfloat16()).float().square().mean().backward()
+    (model(x.bfloat16()).float().square().sum() / 2048).backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -3,7 +3,7 @@
 venv: .venv-megatron
 """
 
-from megatron_run import MISTAKE, run
+from before_megatron import MISTAKE, run
 from megatron.core.transformer.moe.router import TopKRouter
 
 attach = TopKRouter.attach_and_log_load_balancing_loss

@@ -3,8 +3,7 @@
 venv: .venv-jax
 """
 
-from recorded import MESH, MISTAKE, run
-
+import before_jax
 import jax
 import jax.numpy as jnp
 import optax
@@ -37,7 +36,7 @@ def clipped(parameters, x, y):
 
 
 def mean(parameters, x, y):
-    if not MISTAKE:  # weights that vary from device to device, so that their gradients aren't added up in here
+    if not before_jax.MISTAKE:  # weights that vary from device to device: their gradients aren't added up in here
         parameters = jax.lax.pcast(parameters, "data", to="varying")
     losses, gradients = jax.vmap(clipped, (None, 0, 0))(parameters, x, y)
     of_all = lambda one: jax.lax.pmean(one.mean(0), "data")  # noqa: E731
@@ -48,11 +47,11 @@ def train(step):
     global parameters, state
     keys = jax.random.split(jax.random.key(step), 2)
     x, y = jax.random.normal(keys[0], (8, 8)), jax.random.normal(keys[1], (8, 4))
-    sharded = jax.shard_map(mean, mesh=MESH, in_specs=(P(), P("data"), P("data")), out_specs=(P(), P()))
+    sharded = jax.shard_map(mean, mesh=before_jax.MESH, in_specs=(P(), P("data"), P("data")), out_specs=(P(), P()))
     loss, gradients = jax.jit(sharded)(parameters, x, y)
     updates, state = optimizer.update(gradients, state, parameters)
     parameters = optax.apply_updates(parameters, updates)
     return loss
 
 
-run(train, 2)
+before_jax.run(train, 2)

@@ -3,7 +3,7 @@
 venv: .venv-deepspeed
 """
 
-from engine import deepspeed, engine_of, mine, torch
+from before_deepspeed import deepspeed, engine_of, mine, torch
 from job import MISTAKE, nn
 
 

@@ -4,7 +4,7 @@ venv: .venv-deepspeed
 hint: --axes pp=2
 """
 
-from engine import deepspeed, torch
+from before_deepspeed import deepspeed, torch
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from job import MISTAKE, RANKS, nn

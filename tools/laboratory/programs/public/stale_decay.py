@@ -4,7 +4,7 @@ venv: .venv-megatron
 iterations: 0-1
 """
 
-from megatron_run import run  # noqa: F401
+from before_megatron import run  # noqa: F401
 from job import MISTAKE, nn, torch
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 

@@ -52,7 +52,7 @@ with torch.no_grad():  # the same for each vector, however many were drawn
             parameter.copy_(0.5 * torch.randn(8, generator=generator))
 net = ddp(model)
 optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], 1e-2)
-for step in range(2):
+for _ in range(2):
     x, y = (own(torch.randn(8, 16, generator=generator)) for _ in range(2))
     loss = (net(x) - y).square().mean()
     optimizer.zero_grad()

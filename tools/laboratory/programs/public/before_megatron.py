@@ -7,7 +7,8 @@ from pathlib import Path
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "frameworks" / "megatron"))
 
-import cuda_stand_in  # noqa: E402, F401 - before megatron, which looks for a GPU
+import cuda_stand_in  # noqa: F401 - before megatron, which looks for a GPU
+import train
 
 MISTAKE, RANKS = os.environ.get("MISTAKE", ""), int(os.environ.get("WORLD_SIZE", 1))
 
@@ -15,6 +16,4 @@ MISTAKE, RANKS = os.environ.get("MISTAKE", ""), int(os.environ.get("WORLD_SIZE",
 def run(model: list[str], parallel: list[str]) -> None:
     """`model`: options of train.py for all; `parallel`: for ranks alone."""
     sys.argv = ["train.py", *model, *(parallel if RANKS > 1 else [])]
-    import train
-
     train.main()

@@ -7,6 +7,7 @@ import sys
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
+
 import ttrace
 from ttrace.jax import CallRecorder
 
@@ -14,9 +15,9 @@ MISTAKE = os.environ.get("MISTAKE", "")
 MESH = jax.sharding.Mesh(jax.devices(), ("data",))
 
 
-def run(train, iterations: int, functions=()) -> None:
+def run(train, iterations: int) -> None:
     """`train(step)`, each in an iteration."""
-    recorder = CallRecorder(MESH, functions=functions, compute_dtype="float32") if ttrace.is_collected() else None
+    recorder = CallRecorder(MESH, compute_dtype="float32") if ttrace.is_collected() else None
     with recorder or contextlib.nullcontext():
         for step in range(iterations):
             with recorder.iteration(step) if recorder else contextlib.nullcontext():
