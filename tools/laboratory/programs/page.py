@@ -37,10 +37,10 @@ _PUBLIC = (
     "tools/programs 'public/*'",
     "bugs of released packages, each in the package itself,\n"
     "as its report says; where it is mended, by the old code. The right program and the wrong one are held against\n"
-    "the right one, run by one process, with measured tolerances and nothing said. By which rule they were chosen, where\n"
-    "each shows first and which words its cause must say was written down in [public.txt](public.txt) before any was\n"
-    "run; *cause*: *right* where it says them, *none* where nothing known explains the error, else, or where it is\n"
-    "right by chance alone, what a person who read both called it, a *half* or *wrong*.",
+    "the right one, run by one process, with measured tolerances and nothing said. By which rule they were chosen,\n"
+    "where each shows first and which words its cause must say was written down in [public.txt](public.txt) before\n"
+    "any was run; *cause*: *right* where it says them, *none* where nothing known explains the error, else, or where\n"
+    "it is right by chance alone, what a person who read both called it, a *half* or *wrong*.",
 )
 
 
