@@ -202,10 +202,12 @@ void add_rows(const RankTrace& rank, const Entry& entry, std::size_t dim, Rows& 
   rows.ranks.insert(rank.rank);
 }
 
-// True where the dimension may be that of samples, the first, or of a sequence's places, the second: channels are not.
+// True where the dimension may be that of samples, the first, of a sequence's places, the second, or of an image's, which
+// are behind the channels.
 bool may_be_divided(const Entry& entry, std::size_t dim) {
   const std::size_t dimensions = entry.shape.size();
   if (dim == 0) return dimensions > 0;
+  if (dim > 1) return dim < dimensions && dimensions > 3;
   return dimensions == 3 || (dimensions == 2 && !is_floating(entry.dtype));
 }
 
@@ -341,6 +343,10 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
   }
   if (holding->of_some + holding->cut == 0 && divide_inputs(reference, all, *iteration, 1)) {
     return {fmt::format("cp={}", all.size()), "each holds the model, and a part of the reference's sequences", true};
+  }
+  for (std::size_t dim = 2; dim < kMaxDims && holding->of_some + holding->cut == 0; ++dim) {
+    if (!divide_inputs(reference, all, *iteration, dim)) continue;
+    return {fmt::format("dp={}", all.size()), "each holds the model, and a part of the reference's images"};
   }
   const bool is_given_nothing = given_to_model(reference.ranks.front(), *iteration).empty();
   if (is_given_nothing && holding->of_some + holding->cut == 0) {

@@ -16,8 +16,8 @@ struct ToldAxes {
 // Returns the axes of a candidate of several ranks, as its first iteration tells them beside a reference of one rank.
 // Each parameter of the reference must be held by all ranks in its shape, by one, or in parts along a dimension. Then they
 // are told where
-//   dp   the ranks divide what the reference's model is given along the first dimension; or all hold the model, of whose
-//        inputs nothing was recorded,
+//   dp   the ranks divide what the reference's model is given along the first dimension; or all hold the model, and divide
+//        it along the places of images, behind the channels, or nothing was recorded of its inputs,
 //   cp   they divide it along the second, and all hold the model,
 //   tp   all are given the same, and hold parts of parameters, most of them the reference's stretches in the order of the
 //        ranks; beside dp where ranks in a row, or those apart, do,

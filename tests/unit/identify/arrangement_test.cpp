@@ -81,6 +81,20 @@ TEST_CASE("experts that each rank numbers from 0 are told by their bytes") {
   CHECK(axes_told_by(trusted.trace, job.trace).axes == "dp=2");
 }
 
+TEST_CASE("ranks with the model and stripes of the images are data parallel") {
+  Job whole(1), stripes(2), others(2);  // one image of one channel and 4 by 3 places
+  whole.param(0, "0.weight", {4, 2}, kWeight).param(0, "1.bias", {2}, kBias).given(0, {1, 1, 4, 3}, kBatch).loss(0);
+  for (const std::size_t rank : {0, 1}) {
+    for (Job* job : {&stripes, &others}) {
+      job->param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias).loss(rank);
+    }
+    stripes.given(rank, {1, 1, 2, 3}, rows_of(kBatch, 6 * rank, 6 * rank + 6));
+    others.given(rank, {1, 1, 2, 3}, {0, 0, 0, 1, 1, static_cast<float>(rank)});
+  }
+  CHECK(axes_told_by(whole.trace, stripes.trace).axes == "dp=2");
+  CHECK(axes_told_by(whole.trace, others.trace).axes.empty());
+}
+
 TEST_CASE("ranks with the model and parts of each sequence are context parallel") {
   Job job(3);
   for (const std::size_t rank : {0, 1, 2}) {
