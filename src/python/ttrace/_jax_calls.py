@@ -13,7 +13,7 @@ import importlib
 import inspect
 import itertools
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -60,7 +60,9 @@ class Calls:
         self._wants_perturbation = False
         self._is_inside_step = self._is_inside_checkpoint = False
         self._gradients: dict[int, Any] = {}  # that were traced since the iteration began, by id
-        self._reduced: dict[tuple[str, str], set[int]] = defaultdict(set)  # of them, by what reduces them, and the axis
+        # What is reduced, by what reduces it, and the axis: of those gradients, and the shapes of all.
+        self._reduced: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self._reduced_shapes: dict[tuple[str, str], Counter[tuple[int, ...]]] = defaultdict(Counter)
         self.averaged: set[str] = set()
         """The axes over which the program averages all gradients: along these it is data-parallel."""
         self.summed: set[str] = set()
@@ -102,11 +104,16 @@ class Calls:
             self._jax.effects_barrier()
         finally:
             self._arrived = None
-            for (name, axis), reduced in self._reduced.items():
-                if reduced == self._gradients.keys():
+            shapes = Counter(leaf.shape for leaf in self._gradients.values())
+            for (name, axis), of_all in self._reduced_shapes.items() if shapes else ():
+                reduced = self._reduced[name, axis]
+                # What is made of gradients before (clipped by sample, averaged over these) has their shapes.
+                are_all = reduced == self._gradients.keys() if reduced else shapes <= of_all
+                if are_all:
                     (self.averaged if name == "pmean" else self.summed).add(axis)
             self._gradients.clear()
             self._reduced.clear()
+            self._reduced_shapes.clear()
 
     # Values.
 
@@ -272,10 +279,10 @@ class Calls:
         return checkpointed
 
     def _reducing(self, name: str, reduce: Callable[..., Any], value: Any, axis_name: Any, **options: Any) -> Any:
-        reduced = self._by_id(value).keys() & self._gradients.keys()
+        leaves = self._by_id(value)
         for axis in (axis_name,) if isinstance(axis_name, str) else axis_name:
-            if reduced:
-                self._reduced[name, axis] |= reduced
+            self._reduced[name, axis] |= leaves.keys() & self._gradients.keys()
+            self._reduced_shapes[name, axis].update(getattr(leaf, "shape", ()) for leaf in leaves.values())
         return reduce(value, axis_name, **options)
 
     def _by_id(self, tree: Any) -> dict[int, Any]:
