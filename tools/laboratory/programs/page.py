@@ -39,8 +39,9 @@ _PUBLIC = (
     "as its report says; where it is mended, by the old code. The right program and the wrong one are held against\n"
     "the right one, run by one process, with measured tolerances and nothing said. By which rule they were chosen,\n"
     "where each shows first and which words its cause must say was written down in [public.txt](public.txt) before\n"
-    "any was run; *cause*: *right* where it says them, *none* where nothing known explains the error, else, or where\n"
-    "it is right by chance alone, what a person who read both called it, a *half* or *wrong*.",
+    "any was run, but for five tensors that it names, corrected behind a first verdict. *cause*: *right* where it\n"
+    "says them, *none* where nothing known explains the error, else, or where it is right by chance alone, what a\n"
+    "person who read both called it, a *half* or *wrong*.",
 )
 
 
