@@ -139,22 +139,29 @@ void find_shared_losses(const RankTable& table, const Census& census, const Mode
       for (const std::int32_t local : losses[i]) numbers[local] = *number++;
     }
   }
-  std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::set<std::int64_t>> holders;
+  std::map<SharedGradient, std::map<std::int64_t, std::set<std::int32_t>>> holders;  // micro-batches of each coordinate
   const auto is_gradient = [](const Entry& entry) { return entry.id.kind == Kind::kParamGrad; };
   for_each_entry(census, is_gradient, [&](const PresentRank& rank, const Entry& entry) {
     if (!shared.contains(entry.id.iteration)) return;
     const std::int64_t coordinate = coordinate_on(rank, table, result);
     const auto& losses = shared.at(entry.id.iteration)[static_cast<std::size_t>(coordinate)];
     const TensorId id = id_in_reference(entry.id, layout, result.are_stages);
-    holders[{id.iteration, number_of_loss(losses, entry.id), id.name.get()}].insert(coordinate);
+    const SharedGradient key(id.iteration, number_of_loss(losses, entry.id), id.name.get());
+    holders[key][coordinate].insert(entry.id.microbatch);
   });
+  std::map<SharedGradient, std::vector<std::int32_t>> numbers;  // of the reference's
   for (const auto& [id, tensor] : layout.reference->tensors) {
     if (id.kind != Kind::kParamGrad || !shared.contains(id.iteration)) continue;
     const std::set<std::int32_t>& losses = of_reference[id.iteration];
     const auto loss = losses.lower_bound(id.microbatch);
     if (loss == losses.end()) continue;
-    const std::tuple key(id.iteration, *loss, id.name.get());
-    if (std::ssize(holders[key]) == result.ranks) result.shared_gradients.try_emplace(key, id.microbatch);
+    numbers[{id.iteration, *loss, id.name.get()}].push_back(id.microbatch);
+  }
+  for (const auto& [key, those] : numbers) {
+    // Of several, each belongs to a call: a backward() runs through the gradients that the calls took themselves.
+    const auto& held = holders[key];
+    const bool is_one = std::ranges::all_of(held, [](const auto& item) { return item.second.size() == 1; });
+    if (those.size() == 1 && is_one && std::ssize(held) == result.ranks) result.shared_gradients[key] = those[0];
   }
 }
 

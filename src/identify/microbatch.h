@@ -21,6 +21,9 @@
 
 namespace ttrace {
 
+// Iteration, the reference's micro-batch of the loss, and name of the parameter.
+using SharedGradient = std::tuple<std::int32_t, std::int32_t, std::string>;
+
 struct Microbatches {
   std::vector<int> axes;   // indexes into the table's axes, outermost first; none: all ranks run the same micro-batches
   std::int64_t ranks = 1;  // along the axes
@@ -44,9 +47,9 @@ struct Microbatches {
   // Where each coordinate has as many losses as the reference, and there are more forwards: a backward() is behind several,
   // and its loss at the last of them, which need not be the reference's last. Empty elsewhere.
   std::map<std::int32_t, std::vector<std::map<std::int32_t, std::int32_t>>> shared_losses;
-  // Of gradients of parameters that each coordinate's backward() makes then: by iteration, the reference's micro-batch of
-  // the loss, and name, the reference's micro-batch that has it.
-  std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::int32_t> shared_gradients;
+  // Of gradients of parameters that each coordinate's backward() makes then, one each: the reference's micro-batch that has
+  // it.
+  std::map<SharedGradient, std::int32_t> shared_gradients;
   // By iteration, then coordinate: how many micro-batches were run, and the first one of each where they are blocked.
   std::map<std::int32_t, std::vector<std::int64_t>> counts, block_starts;
 
