@@ -169,8 +169,25 @@ class Calls:
                 place = tuple(int(index) for index in indices) if indices else None
                 self._arrived.append((site, place, jax.tree.map(copied, value)))
 
+        @jax.custom_batching.custom_vmap
+        def emit(value: Any, *indices: Any) -> tuple[()]:
+            jax.debug.callback(arrive, value, *indices)
+            return ()
+
+        @emit.def_vmap
+        def emit_batch(size: int, are_batched: Any, value: Any, *indices: Any) -> tuple[tuple[()], tuple[()]]:
+            """All samples at once: callbacks of the samples would come in any order."""
+
+            def arrive_in_order(value: Any, *indices: Any) -> None:
+                for i in range(size):
+                    of_sample = lambda one, is_batched: one[i] if is_batched else one  # noqa: E731
+                    arrive(jax.tree.map(of_sample, value, are_batched[0]), *indices)
+
+            jax.debug.callback(arrive_in_order, value, *indices)
+            return (), ()
+
         value = jax.lax.optimization_barrier(value)
-        jax.debug.callback(arrive, value, *indices)
+        emit(jax.lax.stop_gradient(value), *indices)
         return value
 
     def _perturbed(self, value: Any, name: str) -> Any:
