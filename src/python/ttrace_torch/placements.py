@@ -25,14 +25,14 @@ class Placements:
         self._known: dict[tuple, str] = {}  # (mesh, placements, shape) -> JSON
 
     def mapping_of(self, tensor: torch.Tensor) -> str:
-        """JSON; "" for a tensor that is no DTensor. Raises NotTraceable; CollectError where the mesh contradicts the
+        """JSON; "" for a tensor that is no DTensor, or one of this rank alone. Raises NotTraceable; CollectError where the mesh contradicts the
         axes of the trace."""
         if not is_dtensor(tensor):
             return ""
         key = (tensor.device_mesh, tensor.placements, tuple(tensor.shape))
         if key not in self._known:
             axes = [entry for dim in _nesting(tensor) for entry in self._entries(tensor, dim)]
-            self._known[key] = json.dumps({"axes": axes, "shape": list(tensor.shape)})
+            self._known[key] = json.dumps({"axes": axes, "shape": list(tensor.shape)}) if axes else ""
         return self._known[key]
 
     def of_term(self, shape: torch.Size, over: "DeviceMesh | tuple[str, ...]") -> str:
