@@ -41,7 +41,7 @@ _PUBLIC = (
     "where each shows first and which words its cause must say was written down in [public.txt](public.txt) before\n"
     "any was run, but for five tensors that it names, corrected behind a first verdict. *cause*: *right* where it\n"
     "says them, *none* where nothing known explains the error, else, or where it is right by chance alone, what a\n"
-    "person who read both called it, a *half* or *wrong*. At first, at ab3492ff, two right programs were *different*\n"
+    "person who read both called it, a *half* or *wrong*. At first, at a1265fd4, two right programs were *different*\n"
     "(divide_factor, shard_map_gradient) and one could not be recorded (decay_offset): the kinds are mended since.",
 )
 
