@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/tensor_name.h"
 #include "identify/given_inputs.h"
 #include "identify/member_names.h"
 #include "identify/microbatch.h"
@@ -16,12 +17,25 @@ using ModelInputs = std::map<std::string, std::pair<Shape, std::uint64_t>>;
 using InputsByCoordinate =
     std::map<std::pair<std::int64_t, std::int32_t>, ModelInputs>;  // and number of the micro-batch there
 
+// The path of the module whose inputs tell: the whole model, or, of a program that calls functions, the first that the
+// reference calls.
+std::string path_that_tells(const Alignment& reference) {
+  const LogicalTensor* first = nullptr;
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (id.kind != Kind::kInput || id.microbatch < 0) continue;
+    if (is_of_whole_model(id)) return std::string(TensorName(id.name).path);
+    if (first == nullptr || tensor.order < first->order) first = &tensor;
+  }
+  return first == nullptr ? "" : std::string(TensorName(first->id.name).path);
+}
+
 std::map<std::int32_t, InputsByCoordinate> given_to_ranks(const RankTable& table, const Census& census,
-                                                          const Microbatches& microbatches, const ModelLayout& layout) {
+                                                          const Microbatches& microbatches, const ModelLayout& layout,
+                                                          const std::string& path) {
   std::map<std::int32_t, InputsByCoordinate> given;
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
     const TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
-    if (id.microbatch < 0 || !is_of_whole_model(id) || entry.sketch) return;
+    if (id.microbatch < 0 || TensorName(id.name).path != path || entry.sketch) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     given[id.iteration][{coordinate, id.microbatch}].try_emplace(id.name.get(), entry.shape.get(), entry.checksum);
   });
@@ -30,11 +44,11 @@ std::map<std::int32_t, InputsByCoordinate> given_to_ranks(const RankTable& table
 
 // The reference's, by iteration, then what was given: the numbers of its micro-batches, ascending.
 std::map<std::int32_t, std::map<ModelInputs, std::vector<std::int32_t>>> given_to_reference(
-    const Alignment& reference) {
+    const Alignment& reference, const std::string& path) {
   std::map<std::pair<std::int32_t, std::int32_t>, ModelInputs> given;
   for (const auto& [id, tensor] : reference.tensors) {
     const bool is_given = id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch >= 0;
-    if (!is_given || !is_of_whole_model(id) || tensor.sketched) continue;
+    if (!is_given || TensorName(id.name).path != path || tensor.sketched) continue;
     const std::vector<Piece> pieces = tensor.pieces();
     const bool is_whole = !pieces.empty() && pieces[0].entry->shape == tensor.shape;
     if (is_whole)
@@ -148,8 +162,9 @@ ToldNumbers numbers_as_in_first(const Microbatches& microbatches, std::int32_t i
 
 std::map<std::int32_t, ToldNumbers> told_numbers(const RankTable& table, const Census& census,
                                                  const Microbatches& microbatches, const ModelLayout& layout) {
-  const auto numbers = given_to_reference(*layout.reference);
-  const auto given = given_to_ranks(table, census, microbatches, layout);
+  const std::string path = path_that_tells(*layout.reference);
+  const auto numbers = given_to_reference(*layout.reference, path);
+  const auto given = given_to_ranks(table, census, microbatches, layout, path);
   std::map<std::int32_t, ToldNumbers> told;
   for (const auto& [iteration, counts] : microbatches.counts) {
     const auto of_ranks = given.find(iteration);

@@ -22,7 +22,7 @@ RECORD = """
 import sys
 sys.path.insert(0, "tools/frameworks/jax")
 import plain, untapped
-import jax, numpy
+import jax, numpy, optax
 from ttrace.jax import CallRecorder
 for line in sys.stdin:
     directory, seed, *words = line.split()
@@ -43,6 +43,37 @@ with CallRecorder(jax.sharding.Mesh(jax.devices()[:1], ("data",)), sys.argv[1], 
     with recorder.iteration(0):
         gradient = jax.jit(jax.value_and_grad(loss))
         jax.block_until_ready([gradient(layers, numpy.full((2, 4), scale, "float32")) for scale in (1, 2)])
+
+# Gradients by sample, clipped each, of samples that devices share out.
+weights = {name: parameters[name + "0"] for name in ("up", "down")}
+samples = jax.random.normal(jax.random.key(1), (8, 4))
+
+def clipped(weights, x):
+    def loss(weights, x):
+        return jax.numpy.mean(plain.block(x[None], weights["up"], weights["down"]) ** 2)
+
+    value, gradient = jax.value_and_grad(loss)(weights, x)
+    norm = jax.numpy.sqrt(sum(jax.numpy.sum(one**2) for one in gradient.values()))
+    return value, jax.tree.map(lambda one: one / jax.numpy.maximum(norm, 1), gradient)
+
+def by_sample(weights, x, scale):
+    weights = jax.tree.map(lambda one: jax.lax.pcast(one, "data", to="varying"), weights)
+    x = x * (1 + scale * jax.lax.axis_index("data"))
+    of_all = lambda one: jax.lax.pmean(one.mean(0), "data")
+    return jax.tree.map(of_all, jax.vmap(clipped, (None, 0))(weights, x))
+
+for devices, scale in ((1, 0), (2, 0), (2, 0.01)):
+    mesh = jax.sharding.Mesh(jax.devices()[:devices], ("data",))
+    P = jax.sharding.PartitionSpec
+    directory = f"{sys.argv[2]}-{devices}-{scale}"
+    with CallRecorder(mesh, directory, functions=[plain], compute_dtype="float32") as recorder:
+        with recorder.iteration(0):
+            run = lambda weights, x: by_sample(weights, x, scale)
+            step = jax.jit(jax.shard_map(run, mesh=mesh, in_specs=(P(), P("data")), out_specs=P()))
+            loss, gradients = step(weights, samples)
+            sgd = optax.sgd(0.1)
+            updates, state = sgd.update(gradients, sgd.init(weights), weights)
+            jax.block_until_ready(optax.apply_updates(weights, updates))
 """
 MODELS = {
     "nnx": "--model nnx --optimizer clipped --iterations 2",
@@ -92,7 +123,7 @@ def traces(tmp_path_factory):
         for candidate in [*CORRECT[model], *WRONG[model]]:
             lines.append(f"{directory}/{model}-{name_of(candidate)} 0 {words} --devices 2 {candidate}")
     environment = dict(os.environ, PYTHONPATH=str(Path(os.environ["TTRACE_BUILD"]) / "lib/python"))
-    command = [PYTHON, "-c", RECORD, directory / "loops"]
+    command = [PYTHON, "-c", RECORD, directory / "loops", directory / "by-sample"]
     subprocess.run(command, input="\n".join(lines), text=True, check=True, cwd=ROOT, env=environment)
     for model in MODELS:
         perturbed = [directory / f"{model}-{seed}" for seed in (1, 2, 3)]
@@ -113,6 +144,14 @@ def test_calls_in_a_loop_that_backward_computes_again_are_recorded_in_order(trac
         for name in names
     ]
     assert [(row[2], row[3], row[4]) for row in rows if row[3] != "input"] == expected
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [("0", "same"), ("0.01", "different")])
+def test_samples_that_are_mapped_over_on_each_device_are_in_their_order(traces, scale, verdict):
+    pair = ["--reference", traces / "by-sample-1-0", "--candidate", traces / f"by-sample-2-{scale}"]
+    result = subprocess.run([TTRACE, "check", *pair, "-t", "default"], capture_output=True, text=True, check=False)
+    assert result.stdout.startswith(verdict), result.stdout + result.stderr
+    assert verdict == "same" or "first wrong tensor: block:0 input" in result.stdout, result.stdout
 
 
 def report_of(traces, model, candidate):

@@ -1,5 +1,6 @@
 """`ttrace.Recorder` and the recorder of JAX's meshes: what a program says of its tensors is what the trace holds."""
 
+import math
 import os
 import subprocess
 import sys
@@ -133,6 +134,13 @@ def test_the_step_that_a_program_says_is_computed_again(tmp_path):
     sgd_step(tmp_path / "wrong", 0.1, said=0.2)
     report = ttrace.check(tmp_path / "wrong", tmp_path / "reference")
     assert (report.verdict, report.findings[0].reason) == ("different", "options-differ")
+
+
+def test_a_step_whose_options_are_not_finite_is_recorded(tmp_path):
+    sgd_step(tmp_path / "reference", 0.1, said=0.1)
+    sgd_step(tmp_path / "candidate", 0.1, said=math.inf)
+    text = str(ttrace.check(tmp_path / "candidate", tmp_path / "reference"))
+    assert "1 update not checked: option 'lr' of its optimizer was not recorded" in text
 
 
 PROGRAM = """\

@@ -362,6 +362,11 @@ def arranged(arrived: list[tuple[Site, Any]]) -> list[Arrival]:
     for number in _replaced(sites):
         del sites[number]
     losses = [number for number in sorted(sites) if sites[number].kind == "scalar"]
+    for number, site in sites.items():
+        mine = next((loss for loss in losses if loss >= (number if site.of < 0 else site.of)), None)
+        turns = len(values[mine]) if mine is not None and site.kind not in _STEP_KINDS else 1
+        if turns % len(values[number]) == 0:  # of all samples that a function is mapped over there is one weight
+            values[number] = [value for value in values[number] for _ in range(turns // len(values[number]))]
     found: list[tuple[Site, tuple[int, ...], int | None, int, Any]] = []
     for order, number, i, count in _in_order(sorted(sites), values):
         site = sites[number]

@@ -1,11 +1,13 @@
 """A recommender whose tables each lie on one rank, under the names of the whole model: each rank looks the features of
 all ranks' samples up in its tables, and sends every rank its rows. The layers above are in DDP. With "towers" a table
 has an activation and a linear layer behind it, in a module that holds all three; with "ids" each rank is given all
-samples' ids in its tables, and of its own samples what is dense."""
+samples' ids in its tables, and of its own samples what is dense. With "wrapped" FSDP2 has each tower, over its rank alone."""
 
 import sys
 
 from job import MISTAKE, RANK, RANKS, ddp, dist, nn, own, scaled, step, torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 TABLES = 4
 DENSE = 5 if "ids" in sys.argv else 0
@@ -63,6 +65,10 @@ def given(model, features):
 
 model = Net()
 model.top = ddp(model.top)
+if "wrapped" in sys.argv and RANKS > 1:
+    mesh = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("dp", "one"))
+    for tower in model.tables.values():
+        fully_shard(tower, mesh=mesh["one"])
 optimizer = torch.optim.Adam(model.parameters(), 1e-2)
 for _ in range(2):
     features, clicks = torch.randint(16, (8, TABLES)), torch.randint(2, (8,)).float()

@@ -341,10 +341,14 @@ TEST_CASE("the order of micro-batches is the one in which the inputs are the ref
     CAPTURE(blocked);
     RecordedRuns runs("dp=2", 2);
     for (std::int32_t global = 0; global < 4; ++global) {
-      const Values values = values_of("m" + std::to_string(global), {4});
+      const Values values = values_of("m" + std::to_string(global), {4}), mask = values_of("mask", {4});
+      const std::int32_t local = blocked ? global % 2 : global / 2;
+      const auto rank = static_cast<std::size_t>(blocked ? global / 2 : global % 2);
+      // What is called first is given the same each time, and tells nothing by itself.
+      add_tensor(runs.reference, 0, tensor_id(Kind::kInput, "mask", global), {4}, mask);
       add_tensor(runs.reference, 0, tensor_id(Kind::kInput, "model", global), {4}, values);
-      const std::int32_t rank = blocked ? global / 2 : global % 2, local = blocked ? global % 2 : global / 2;
-      add_tensor(runs.candidate, static_cast<std::size_t>(rank), tensor_id(Kind::kInput, "model", local), {4}, values);
+      add_tensor(runs.candidate, rank, tensor_id(Kind::kInput, "mask", local), {4}, mask);
+      add_tensor(runs.candidate, rank, tensor_id(Kind::kInput, "model", local), {4}, values);
     }
     const Draft draft = runs.draft();
     REQUIRE(draft.parallelism.size() == (blocked ? 1 : 0));  // interleaved needs no word
