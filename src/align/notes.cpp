@@ -93,11 +93,10 @@ std::string_view describe_samples(const Microbatches& microbatches) {
 void note_shared_losses(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (microbatches.shared_losses.empty()) return;
   const bool is_one = microbatches.shared_losses.begin()->second.front().size() == 1;
-  notes.push_back(
-      fmt::format("along {} each rank has {}, as the reference has: taken as terms of {}",
-                  describe_axes(microbatches, table),
-                  is_one ? "one loss, behind all of its micro-batches" : "losses that are behind several micro-batches",
-                  is_one ? "that" : "these"));
+  notes.push_back(fmt::format(
+      "along {} each rank has {}, as the reference has: taken as terms of {}", describe_axes(microbatches, table),
+      is_one ? "one loss, behind all of its micro-batches" : "losses that are behind several micro-batches",
+      is_one ? "that" : "these"));
 }
 
 // Notes which micro-batches the ranks run, where nobody said so.

@@ -246,9 +246,10 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   }
   const bool is_first_seen = finding.id.kind == Kind::kMainGrad;
   if (const auto others = is_first_seen ? input_of_other_samples(evidence, finding.id.iteration) : std::nullopt) {
-    return fmt::format("the model is given other samples, or they are made otherwise: none of {} has the bits of one of "
-                       "the reference's",
-                       printable(others->name.get()));
+    return fmt::format(
+        "the model is given other samples, or they are made otherwise: none of {} has the bits of one of "
+        "the reference's",
+        printable(others->name.get()));
   }
   return "nothing known explains the error";
 }

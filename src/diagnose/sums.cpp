@@ -60,9 +60,8 @@ bool are_reduced_behind_clipping(const Suspect& suspect, const std::vector<std::
   const LogicalTensor* after = find_tensor(candidate, id.with_kind(Kind::kParamAfter));
   if (id.kind != Kind::kMainGrad || norm == nullptr || after == nullptr || !is_small(*after)) return false;
   const auto are_alike = [&](const LogicalTensor& tensor) {
-    return std::ranges::all_of(replicas, [&](std::int32_t replica) {
-      return values_of(tensor, replica) == values_of(tensor, replicas[0]);
-    });
+    return std::ranges::all_of(
+        replicas, [&](std::int32_t replica) { return values_of(tensor, replica) == values_of(tensor, replicas[0]); });
   };
   return are_alike(*after) && !are_alike(*norm);
 }
@@ -110,7 +109,8 @@ std::optional<Diagnosis> unreduced(const Suspect& suspect) {
                                         ? "were not averaged when each rank clipped its own, but afterwards"
                                         : "were never averaged";
       return Diagnosis{Cause::kUnreduced, of_mean,
-                       fmt::format("{} hold values that {}: their mean is the reference's", ranks_hold, when), "", terms};
+                       fmt::format("{} hold values that {}: their mean is the reference's", ranks_hold, when), "",
+                       terms};
     }
   }
   return std::nullopt;

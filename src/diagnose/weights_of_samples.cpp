@@ -62,11 +62,12 @@ std::optional<Diagnosis> explain_by_stretches(std::size_t length, const std::str
   if (met < kFewestSamples || are_left_out || !(most - least > suspect.bound * std::abs(most))) return std::nullopt;
   return suspect.explained_by(
       Cause::kOtherLoss, prediction,
-      fmt::format("each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "
-                  "them otherwise ({})",
-                  of_what, least, most,
-                  least < 0 ? "their weights or advantages: some have the other sign"
-                            : "their weights, advantages or temperatures, or what it is divided by"));
+      fmt::format(
+          "each {} has the reference's gradient times a number of its own, of {:.4g} to {:.4g}: the loss weighs "
+          "them otherwise ({})",
+          of_what, least, most,
+          least < 0 ? "their weights or advantages: some have the other sign"
+                    : "their weights, advantages or temperatures, or what it is divided by"));
 }
 
 using Part = std::pair<std::int32_t, std::int32_t>;  // rank, and its number of the micro-batch
@@ -95,16 +96,16 @@ std::optional<Diagnosis> divides_by_own_numbers(const Suspect& suspect) {
     if (are_of_microbatches) words.back() += fmt::format(" in its micro-batch {}", part.second);
   }
   const auto [least, most] = std::ranges::minmax(numbers);
-  if (numbers.size() < 2 || !(most - least > suspect.bound * most) || !are_of_own_divisors(numbers)) return std::nullopt;
+  if (numbers.size() < 2 || !(most - least > suspect.bound * most) || !are_of_own_divisors(numbers))
+    return std::nullopt;
   Values prediction = suspect.reference_values;
   for (std::size_t i = 0; i < prediction.size(); ++i) {
     if (const auto found = factors.find(part_of[i]); found != factors.end()) prediction[i] *= found->second.value();
   }
-  return suspect.explained_by(
-      Cause::kMeanOfMeans, prediction,
-      fmt::format("the part of each {} is the reference's times a number: {}{}",
-                  are_of_microbatches ? "micro-batch" : "rank", comma_list(words),
-                  are_of_microbatches ? kOwnDivisorsOfMicrobatches : kOwnDivisors));
+  return suspect.explained_by(Cause::kMeanOfMeans, prediction,
+                              fmt::format("the part of each {} is the reference's times a number: {}{}",
+                                          are_of_microbatches ? "micro-batch" : "rank", comma_list(words),
+                                          are_of_microbatches ? kOwnDivisorsOfMicrobatches : kOwnDivisors));
 }
 
 std::optional<Diagnosis> weighs_samples_otherwise(const Suspect& suspect) {

@@ -61,7 +61,7 @@ struct Microbatches {
   std::optional<std::int32_t> microbatch_of_shared(const TensorId& id, std::int64_t coordinate,
                                                    const std::string& name) const;
   bool is_shared(const TensorId& id) const;  // by the reference's id
-  bool are_striped() const;  // samples are dealt out in turns in all micro-batches that tell
+  bool are_striped() const;                  // samples are dealt out in turns in all micro-batches that tell
 };
 
 // Where the annotations do not say the order, and each rank ran as many micro-batches as the reference, whose model was

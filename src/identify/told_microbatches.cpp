@@ -43,8 +43,8 @@ std::map<std::int32_t, InputsByCoordinate> given_to_ranks(const RankTable& table
 }
 
 // The reference's, by iteration, then what was given: the numbers of its micro-batches, ascending.
-std::map<std::int32_t, std::map<ModelInputs, std::vector<std::int32_t>>> given_to_reference(
-    const Alignment& reference, const std::string& path) {
+std::map<std::int32_t, std::map<ModelInputs, std::vector<std::int32_t>>> given_to_reference(const Alignment& reference,
+                                                                                            const std::string& path) {
   std::map<std::pair<std::int32_t, std::int32_t>, ModelInputs> given;
   for (const auto& [id, tensor] : reference.tensors) {
     const bool is_given = id.kind == Kind::kInput && id.pass == Pass::kForward && id.microbatch >= 0;

@@ -209,9 +209,7 @@ class Clock:
         chunk = self._chunk_that_is(root)
         if chunk is None:
             chunk = Chunk(len(self.chunks), root)
-            chunk.holds_first |= any(
-                other.holds_first and chunk.has_for_part(other) for other in self.chunks.values()
-            )
+            chunk.holds_first |= any(other.holds_first and chunk.has_for_part(other) for other in self.chunks.values())
             self.chunks[id(root)] = chunk
         to_come = self._to_come
         belongs = to_come is not None and (to_come.number, 0) == (len(chunk.microbatches), chunk.number)
