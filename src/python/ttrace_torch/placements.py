@@ -25,8 +25,8 @@ class Placements:
         self._known: dict[tuple, str] = {}  # (mesh, placements, shape) -> JSON
 
     def mapping_of(self, tensor: torch.Tensor) -> str:
-        """JSON; "" for a tensor that is no DTensor, or one of this rank alone. Raises NotTraceable; CollectError where the mesh contradicts the
-        axes of the trace."""
+        """JSON; "" for a tensor that is no DTensor, or one of this rank alone. Raises NotTraceable; CollectError where
+        the mesh contradicts the axes of the trace."""
         if not is_dtensor(tensor):
             return ""
         key = (tensor.device_mesh, tensor.placements, tuple(tensor.shape))

@@ -1,5 +1,5 @@
-"""A loss of two terms, one of which is a sum over boxes, divided by how many there are: the mean of the ranks' numbers, as
-detectors take it."""
+"""A loss of two terms, one of which is a sum over boxes, divided by how many there are: the mean of the ranks' numbers,
+as detectors take it."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANKS, ddp, nn, own, step, torch

@@ -1,7 +1,8 @@
 """A recommender whose tables each lie on one rank, under the names of the whole model: each rank looks the features of
 all ranks' samples up in its tables, and sends every rank its rows. The layers above are in DDP. With "towers" a table
 has an activation and a linear layer behind it, in a module that holds all three; with "ids" each rank is given all
-samples' ids in its tables, and of its own samples what is dense. With "wrapped" FSDP2 has each tower, over its rank alone."""
+samples' ids in its tables, and of its own samples what is dense. With "wrapped" FSDP2 has each tower, over its
+rank alone."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""A model that has its layers' parameters, and calls its layers, which are no modules of it; each is called with a symbol
-when it is built. Keras does so with PyTorch behind it."""
+"""A model that has its layers' parameters, and calls its layers, which are no modules of it; each is called with a
+symbol when it is built. Keras does so with PyTorch behind it."""
 
 from job import ddp, nn, own, scaled, step, torch
 
