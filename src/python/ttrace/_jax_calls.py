@@ -179,9 +179,11 @@ class Calls:
             """All samples at once: callbacks of the samples would come in any order."""
 
             def arrive_in_order(value: Any, *indices: Any) -> None:
+                def of_sample(i: int, one: Any, is_batched: bool) -> Any:
+                    return one[i] if is_batched else one
+
                 for i in range(size):
-                    of_sample = lambda one, is_batched: one[i] if is_batched else one  # noqa: E731
-                    arrive(jax.tree.map(of_sample, value, are_batched[0]), *indices)
+                    arrive(jax.tree.map(functools.partial(of_sample, i), value, are_batched[0]), *indices)
 
             jax.debug.callback(arrive_in_order, value, *indices)
             return (), ()
