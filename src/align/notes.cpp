@@ -185,10 +185,10 @@ void note_numbers_anew(const Microbatches& microbatches, const RankTable& table,
 // Notes inputs that count what the rank was given.
 void note_own_counts(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   if (microbatches.samples.own_counts.empty()) return;
-  notes.push_back(fmt::format(
-      "these count what each of the ranks along {} was given: they add up to the reference's number, and are not "
-      "compared, while what is computed with them is: {}",
-      describe_axes(microbatches, table), list_of_names(microbatches.samples.own_counts)));
+  notes.push_back(
+      fmt::format("these count what each of the ranks along {} was given, or say where it ends: they add up to the "
+                  "reference's, and are not compared, while what is computed with them is: {}",
+                  describe_axes(microbatches, table), list_of_names(microbatches.samples.own_counts)));
 }
 
 // Notes lists of which each rank numbers the elements of its own samples from 0.

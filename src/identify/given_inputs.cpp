@@ -29,6 +29,37 @@ std::optional<std::size_t> sliced_dimension(const Shape& reference, const std::v
 }
 
 // True where the model was given lists, of which each rank has some elements.
+// The lengths of stretches whose ends are listed behind a 0, ascending; empty for other numbers.
+std::multiset<std::int64_t> lengths_between(const std::byte* data, const Shape& shape, Dtype dtype) {
+  std::multiset<std::int64_t> lengths;
+  for (std::int64_t i = 1; data != nullptr && i < shape[0]; ++i) {
+    const std::int64_t before = integer_at(data, i - 1, dtype), length = integer_at(data, i, dtype) - before;
+    if ((i == 1 && before != 0) || length < 0) return {};
+    lengths.insert(length);
+  }
+  return lengths;
+}
+
+// True for the ends of stretches (of packed sequences, of samples of unlike sizes) that each rank counts from its own 0,
+// and whose lengths are together the reference's.
+bool are_own_ends(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  const auto is_list = [](const auto& tensor) {
+    return tensor.shape.size() == 1 && (tensor.dtype == Dtype::kInt64 || tensor.dtype == Dtype::kInt32);
+  };
+  if (!is_list(reference)) return false;
+  std::multiset<std::int64_t> lengths;
+  for (std::size_t i = 0; i < input.parts.size(); ++i) {
+    const Entry* part = input.parts[i];
+    if (part == nullptr || part->sketch || part->dtype != reference.dtype || part->shape.get().size() != 1)
+      return false;
+    const auto own = lengths_between(input.ranks[i]->bytes_of(*part), part->shape, part->dtype);
+    if (own.empty()) return false;
+    lengths.insert(own.begin(), own.end());
+  }
+  return lengths.size() > 1 && lengths == lengths_between(elements_of(reference), reference.shape, reference.dtype);
+}
+
 bool are_parts_of_list(const std::vector<std::set<TensorId>>& given, const Alignment& reference) {
   const auto whole = std::count_if(reference.tensors.begin(), reference.tensors.end(), [](const auto& item) {
     const TensorId& id = item.first;
@@ -184,7 +215,7 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     common.any_integer = common.any_integer || is_integer;
     common.are_integers_whole = common.are_integers_whole && (!is_integer || are_whole(input));
     if (elements.contains(id)) continue;
-    if (are_own_counts(input)) common.own_counts.insert(id);
+    if (are_own_counts(input) || are_own_ends(input)) common.own_counts.insert(id);
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
     if (!dim) continue;
     input.dim = *dim;

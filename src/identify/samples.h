@@ -57,7 +57,7 @@ struct SampleOrders {
   std::set<TensorId> begin_anew;
 
   // Inputs of one whole number that are of each rank's own samples, and that add up to the reference's: how many
-  // samples or tokens there are.
+  // samples or tokens there are; and lists of where such end, from 0 on each rank, with the reference's lengths between.
   std::set<TensorId> own_counts;
 
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
