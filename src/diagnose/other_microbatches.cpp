@@ -1,5 +1,7 @@
 #include "diagnose/other_microbatches.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -90,13 +92,17 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
   return {};
 }
 
-std::optional<TensorId> input_of_other_samples(const Evidence& evidence, std::int32_t iteration) {
+std::string OtherSamples::text() const {
+  return fmt::format("{} of the {} samples that its model is given ({})", others, all, printable(input.name.get()));
+}
+
+std::optional<OtherSamples> other_samples(const Evidence& evidence, std::int32_t iteration) {
   if (!other_microbatch_counts(evidence.reference, evidence.candidate).contains(iteration)) return std::nullopt;
-  std::optional<TensorId> first;
   for (const auto& [key, extents] : given_to_models(evidence.reference)) {
     if (key.first != iteration) continue;
-    const TensorId id{.iteration = iteration, .microbatch = 0, .kind = Kind::kInput, .name = key.second};
-    const auto reference = given_in(evidence.reference, id), candidate = given_in(evidence.candidate, id);
+    OtherSamples found{{.iteration = iteration, .microbatch = 0, .kind = Kind::kInput, .name = key.second}};
+    const auto reference = given_in(evidence.reference, found.input),
+               candidate = given_in(evidence.candidate, found.input);
     if (reference.empty() || candidate.empty()) continue;
     std::set<std::uint64_t> known;
     for (const LogicalTensor* tensor : reference) {
@@ -104,13 +110,15 @@ std::optional<TensorId> input_of_other_samples(const Evidence& evidence, std::in
       known.insert(samples.begin(), samples.end());
     }
     for (const LogicalTensor* tensor : candidate) {
-      const auto samples = are_alike(*tensor, *reference[0]) ? samples_in(*tensor) : std::vector<std::uint64_t>();
-      const auto is_known = [&](std::uint64_t sample) { return known.contains(sample); };
-      if (samples.empty() || std::ranges::any_of(samples, is_known)) return std::nullopt;
+      if (!are_alike(*tensor, *reference[0])) return std::nullopt;
+      for (const std::uint64_t sample : samples_in(*tensor)) {
+        found.others += known.contains(sample) ? 0 : 1;
+        ++found.all;
+      }
     }
-    if (!first) first = id;
+    if (found.others > 0) return found;
   }
-  return first;
+  return std::nullopt;
 }
 
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "diagnose/diagnosis.h"
 
@@ -19,8 +20,14 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
 // program may choose by what it computes how often it calls its model, as a solver does with a step size of its own.
 std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence);
 
-// Returns the first input of the model of which no sample of the candidate's micro-batches has the bits of one of the
-// reference's, in an iteration that both cut otherwise; nothing where some has, or no input can tell.
-std::optional<TensorId> input_of_other_samples(const Evidence& evidence, std::int32_t iteration);
+// Samples of the candidate's micro-batches, of an input of its model, that have the bits of none of the reference's.
+struct OtherSamples {
+  TensorId input;
+  std::size_t others = 0, all = 0;
+  std::string text() const;  // "3 of the 16 samples that its model is given ((model))"
+};
+
+// Returns the first input with such samples, in an iteration that both cut otherwise; nothing where there is none.
+std::optional<OtherSamples> other_samples(const Evidence& evidence, std::int32_t iteration);
 
 }  // namespace ttrace

@@ -245,11 +245,9 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
                        describe_tensor(buffer->id));
   }
   const bool is_first_seen = finding.id.kind == Kind::kMainGrad;
-  if (const auto others = is_first_seen ? input_of_other_samples(evidence, finding.id.iteration) : std::nullopt) {
-    return fmt::format(
-        "the model is given other samples, or they are made otherwise: none of {} has the bits of one of "
-        "the reference's",
-        printable(others->name.get()));
+  if (const auto others = is_first_seen ? other_samples(evidence, finding.id.iteration) : std::nullopt) {
+    return fmt::format("{} have the bits of none of the reference's: they are others, or made otherwise",
+                       others->text());
   }
   return "nothing known explains the error";
 }
