@@ -109,11 +109,19 @@ double option_after(const OptimizerStep& step, const std::string& name) {
   return changed == step.options_after->end() ? step.options.find(name)->second : changed->second;
 }
 
+// True for a switch of an optimizer whose rule is not known, in both steps: how it runs (over which shards, by which kernel)
+// is set by these, too, and what it makes tells.
+bool is_switch(const std::string& name, const OptimizerStep& candidate, const OptimizerStep& reference) {
+  const auto is_bool = [](double value) { return value == 0 || value == 1; };
+  const double a = candidate.options.at(name), b = reference.options.at(name);
+  return a != b && is_bool(a) && is_bool(b) && a == option_after(candidate, name) && b == option_after(reference, name);
+}
+
 // Compares the options for the next step, where those of this one are equal.
 void compare_options_after(const OptimizerStep& candidate, const OptimizerStep& reference, OptionWords& words) {
   if (!candidate.options_after || !reference.options_after) return;
   for (const auto& [name, value] : reference.options) {
-    if (candidate.options.contains(name)) {
+    if (candidate.options.contains(name) && !is_switch(name, candidate, reference)) {
       words.number(name, fmt::format("for the next step {}", printable(name)), option_after(candidate, name),
                    option_after(reference, name));
     }

@@ -570,6 +570,28 @@ TEST_CASE("options that choose a kernel may differ") {
   CHECK(judged.verdicts.proved.size() == 8);  // and as many copies
 }
 
+TEST_CASE("a switch of an optimizer whose rule is not known may differ, and nothing else for the next step") {
+  OptimizerStep wanted;
+  wanted.optimizer = "prodigyopt.Prodigy";
+  wanted.options = {{"d", 1e-6}, {"fsdp_in_use", 0}, {"lr", 1}};
+  wanted.options_after.emplace();
+  OptimizerStep sharded = wanted;
+  sharded.options["fsdp_in_use"] = 1;
+  const auto words = [&] {
+    StatedStep reference, candidate;
+    reference.step = &wanted;
+    candidate.step = &sharded;
+    return describe_other_options(reference, candidate, {});
+  };
+  CHECK(words().empty());
+  sharded.options_after = {{"d", 2e-6}};
+  CHECK(words() == "for the next step d 2e-06, reference 1e-06");
+  sharded.options_after = {{"fsdp_in_use", 0.0}};  // it is changed
+  CHECK(words().empty());
+  wanted.options_after = {{"fsdp_in_use", 1.0}};
+  CHECK(words() == "for the next step fsdp_in_use 0, reference 1");
+}
+
 TEST_CASE("a copy rests on the updates since a value was recorded, and on that") {
   const StepCheck check = checked(Run());
   const auto kinds_of = [&](int iteration) {
