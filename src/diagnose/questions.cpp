@@ -185,11 +185,20 @@ class Questions {
     return false;
   }
 
+  // True where no gradient of an output in the micro-batch of a loss is wrong.
+  bool comes_back_right(std::size_t loss) const {
+    const TensorId& id = report_.findings[loss].id;
+    return std::ranges::none_of(report_.findings, [&](const Finding& finding) {
+      return finding.id.kind == Kind::kGradOutput && finding.id.iteration == id.iteration &&
+             finding.id.microbatch == id.microbatch && is_wrong(finding);
+    });
+  }
+
   void mark_guesses() {
     const std::int32_t end = end_of_right_training(report_.findings, report_.passed);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      const bool is_right = finding.id.iteration < end;
+      const bool is_right = finding.id.iteration < end || (is_loss_of_backward(finding.id) && comes_back_right(i));
       const bool is_root = follows_from_[i].value_or(i) == i;
       const bool is_buffer = is_buffer_kind(finding.id.kind);
       if (is_buffer || !is_root || !finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
@@ -452,14 +461,13 @@ class Questions {
                                                "steps take, updates and parameters are"
                                              : "What is made of all samples of a micro-batch, or padded to them, "
                                                "cannot be compared then; what has a row for each sample is";
-    const auto others = input_of_other_samples(evidence_, iteration);
+    const auto others = other_samples(evidence_, iteration);
     return fmt::format(
         "iteration {}: the reference runs the batch in {}, the candidate in {}{}. {}. To compare all of it, run the "
         "reference in {} as well (its gradients accumulated), or the candidate in {}, of which each rank has a part",
         iteration, microbatches(cut.reference, cut.reference_samples), of_candidate,
-        others ? fmt::format(", and no sample that its model is given ({}) has the bits of one of the reference's: "
-                             "they are others, or made otherwise",
-                             printable(others->name.get()))
+        others ? fmt::format("; {} have the bits of none of the reference's: they are others, or made otherwise",
+                             others->text())
                : "",
         is_compared, of_candidate, cut.reference);
   }
@@ -564,6 +572,13 @@ class Questions {
           "{}. To compare, run each rank's samples as a micro-batch of the reference; or leave them out: {}: {{{}: "
           "local}}",
           finding.message, printable(finding.id.name), name_of(finding.id.kind));
+    }
+    if (is_loss_of_backward(finding.id)) {
+      return fmt::format(
+          "{}: each rank has a part of it whole, as what comes back of it shows, and a term of the rest, which nothing "
+          "tells apart; the gradients that it makes, and what steps take and make of them, are right. To leave it out: "
+          "{}: {{{}: local}}",
+          to_string(finding.id), printable(finding.id.name), name_of(finding.id.kind));
     }
     const RootCause* root = root_of(i);
     // What does not fit together is said by the finding; a root that nothing explains says no more.

@@ -112,10 +112,11 @@ std::optional<double> multiple_of_gradients(const std::vector<Finding>& findings
   return std::nullopt;
 }
 
-// A loss that every rank has whole.
+// A loss that every rank has whole, or a part of it.
 struct WholeLoss {
   double scale = 1;     // recorded = scale * the reference's
   double multiple = 1;  // ... * this, which is wrong
+  bool in_part = false;
 };
 
 std::map<MicrobatchKey, WholeLoss> find_whole_losses(const std::vector<Finding>& findings, const PairsById& pairs,
@@ -127,10 +128,23 @@ std::map<MicrobatchKey, WholeLoss> find_whole_losses(const std::vector<Finding>&
     const std::optional<double> multiple = multiple_of_gradients(findings, finding.id.iteration);
     if (pair == pairs.end() || !multiple) continue;
     const double scale = pair->second->candidate->scale;
-    if (!are_copies(*pair->second, scale, *multiple, tolerance)) continue;
-    losses[{finding.id.iteration, finding.id.microbatch}] = {scale, *multiple};
+    const bool is_whole = are_copies(*pair->second, scale, *multiple, tolerance);
+    // What ranks add up of their own may be beside what each has whole, where most of what steps take is right.
+    const bool may_be_in_part = *multiple == 1 && whole_copies_of(*pair->second->candidate).size() > 1;
+    if (!is_whole && !may_be_in_part) continue;
+    losses[{finding.id.iteration, finding.id.microbatch}] = {scale, *multiple, !is_whole};
   }
   return losses;
+}
+
+// Losses of which each rank has a part whole, as gradients of theirs show in some micro-batch, are neither copies nor terms of
+// a sum: their place is a guess.
+void call_guessed(const std::map<MicrobatchKey, WholeLoss>& losses, std::vector<Finding>& findings) {
+  for (Finding& finding : findings) {
+    const auto loss = losses.find({finding.id.iteration, finding.id.microbatch});
+    if (!is_loss_of_model(finding.id) || finding.verdict != Verdict::kFail || loss == losses.end()) continue;
+    finding.guessed = finding.guessed || loss->second.in_part;
+  }
 }
 
 // True for the loss, and what may be on its way there or back.
@@ -206,31 +220,36 @@ void replace(Finding& finding, Finding judged) {
 
 void pass_whole_losses(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                        std::vector<Finding>& findings, std::vector<std::string>& notes) {
-  const auto is_wrong_loss = [](const Finding& finding) {
-    return is_loss_of_model(finding.id) && finding.verdict == Verdict::kFail;
-  };
-  if (std::none_of(findings.begin(), findings.end(), is_wrong_loss)) return;
   const PairsById pairs_by_id = index_pairs(pairs);
-  const std::map<MicrobatchKey, WholeLoss> losses = find_whole_losses(findings, pairs_by_id, tolerance);
-  if (losses.empty()) return;
+  std::map<MicrobatchKey, WholeLoss> losses = find_whole_losses(findings, pairs_by_id, tolerance);
+  std::set<MicrobatchKey> compared;  // of which the loss is
+  for (const Finding& finding : findings) {
+    if (is_loss_of_model(finding.id)) compared.insert({finding.id.iteration, finding.id.microbatch});
+  }
+  const std::int32_t end = end_of_right_training(findings);
   const WithParameters with_parameters(findings);
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
-    const auto loss = losses.find({finding.id.iteration, finding.id.microbatch});
+    const MicrobatchKey key(finding.id.iteration, finding.id.microbatch);
+    const auto loss = losses.find(key);
     const auto pair = pairs_by_id.find(finding.id);
-    if (finding.verdict != Verdict::kFail || !finding.difference || loss == losses.end() || pair == pairs_by_id.end() ||
-        !may_be_of_loss(finding, with_parameters) || !are_copies(*pair->second, loss->second.scale, 1, tolerance)) {
+    if (finding.verdict != Verdict::kFail || !finding.difference || pair == pairs_by_id.end() ||
+        !may_be_of_loss(finding, with_parameters)) {
       continue;
     }
+    if (loss == losses.end() && (compared.contains(key) || finding.id.iteration >= end)) continue;
+    const double scale = loss == losses.end() ? pair->second->candidate->scale : loss->second.scale;
+    if (!are_copies(*pair->second, scale, 1, tolerance)) continue;
     if (count++ == 0) first = to_string(finding.id);
     const std::vector<Piece> copies = whole_copies_of(*pair->second->candidate);
-    replace(finding, judge_copy(*pair->second, copies[0], loss->second.scale, tolerance));
+    replace(finding, judge_copy(*pair->second, copies[0], scale, tolerance));
   }
   if (count == 0) return;
+  call_guessed(losses, findings);
   notes.push_back(
       fmt::format("{} on the way to the loss and back, the first {}: each rank has the loss of all samples, which it "
-                  "gathered, times the loss scale, and no term of a sum; what steps take "
+                  "gathered, or that part of it, times the loss scale, and no term of a sum; what steps take "
                   "of it says so. Compared as copies",
                   count_of(count, "tensor"), first));
 }

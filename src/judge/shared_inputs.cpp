@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "base/count_of.h"
 #include "base/describe.h"
+#include "base/tensor_name.h"
 #include "judge/later_sums.h"
 
 namespace ttrace {
@@ -87,9 +89,51 @@ std::set<TensorId> right_gradients_of_outputs(const std::vector<Finding>& findin
   return right;
 }
 
+// A value of the reference and its gradient, which is all that comes back to it.
+using ValueAndGradient = std::pair<Handed, Handed>;
+
+std::optional<Handed> bits_of(const TensorId& id, const PairsById& pairs) {
+  const auto found = pairs.find(id);
+  const std::vector<Piece> pieces =
+      found == pairs.end() || id.microbatch < 0 ? std::vector<Piece>() : found->second->reference->pieces();
+  if (pieces.empty() || pieces[0].entry->shape != found->second->reference->shape) return std::nullopt;
+  return Handed{id.iteration, id.microbatch, found->second->reference->shape, pieces[0].entry->checksum};
+}
+
+std::optional<ValueAndGradient> total_of(const TensorId& gradient, const PairsById& pairs) {
+  const Kind kind = gradient.kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput;
+  const auto value = bits_of(gradient.with_kind(kind), pairs), of_it = bits_of(gradient, pairs);
+  return value && of_it ? std::optional(ValueAndGradient(*value, *of_it)) : std::nullopt;
+}
+
+// Those that pass somewhere.
+std::set<ValueAndGradient> right_totals(const std::vector<Finding>& findings, const PairsById& pairs) {
+  std::set<ValueAndGradient> totals;
+  for (const Finding& finding : findings) {
+    const bool is_gradient = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
+    if (!is_gradient || finding.verdict != Verdict::kPass) continue;
+    if (auto total = total_of(finding.id, pairs)) totals.insert(*std::move(total));
+  }
+  return totals;
+}
+
 bool is_wrong_gradient_of_input(const Finding& finding) {
   return finding.id.kind == Kind::kGradInput && finding.verdict == Verdict::kFail &&
          finding.reason == Reason::kExceedsTolerance;
+}
+
+// The micro-batches in which nothing but gradients of inputs is wrong, of modules inside the model: what these are added to
+// is right, whatever it is.
+std::set<MicrobatchKey> wrong_in_inputs_alone(const std::vector<Finding>& findings) {
+  std::set<MicrobatchKey> some, others;
+  for (const Finding& finding : findings) {
+    if (!is_wrong(finding) || is_loss_of_backward(finding.id)) continue;
+    const bool is_inside = TensorName(finding.id.name.get()).path != kRootModule;
+    const bool is_of_input = is_wrong_gradient_of_input(finding) && is_inside;
+    (is_of_input ? some : others).insert({finding.id.iteration, finding.id.microbatch});
+  }
+  std::erase_if(some, [&](const MicrobatchKey& key) { return others.contains(key); });
+  return some;
 }
 
 // True where the error is one factor, and no part of a sum is lacking.
@@ -108,15 +152,23 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   const std::map<TensorId, Made> inputs = outputs_behind_inputs(pairs);
   const PairsById pairs_by_id = index_pairs(pairs);
   const std::set<TensorId> right = right_gradients_of_outputs(findings);
+  const std::set<ValueAndGradient> totals = right_totals(findings, pairs_by_id);
+  // What ranks hand on is a copy for themselves, to which a part comes back.
+  const auto is_total_right = [&](const Finding& finding) {
+    const auto total = total_of(finding.id, pairs_by_id);
+    return !is_multiple(finding) && total && totals.contains(*total);
+  };
+  const std::set<MicrobatchKey> alone = wrong_in_inputs_alone(findings);
   const auto is_sum_right = [&](const TensorId& made) { return right.contains(made.with_kind(Kind::kGradOutput)); };
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
     if (!is_wrong_gradient_of_input(finding)) continue;
     const auto input = inputs.find(finding.id.with_kind(Kind::kInput));
+    const bool is_alone = alone.contains({finding.id.iteration, finding.id.microbatch}) && !is_multiple(finding);
     if (input == inputs.end()) continue;
     const Made& made = input->second;
-    const bool is_right = made.is_elsewhere && finding.id.iteration < end;
+    const bool is_right = finding.id.iteration < end && (made.is_elsewhere || is_total_right(finding) || is_alone);
     const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
                                 const bool is_anew =
                                     !is_multiple(finding) && is_made_anew(finding.id, output, pairs_by_id);
