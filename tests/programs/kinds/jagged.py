@@ -1,5 +1,5 @@
-"""Samples of unlike lengths, one behind the other, and where each ends, from 0 on each rank: as nested tensors and packed
-attention are given them."""
+"""Samples of unlike lengths, one behind the other, and where each ends, from 0 on each rank: as nested tensors and
+packed attention are given them."""
 
 from job import MISTAKE, RANK, ddp, nn, own, step, torch
 
