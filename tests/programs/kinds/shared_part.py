@@ -1,5 +1,6 @@
 """Two streams of one model: rows that ranks share out, and a table that each has whole, to which the rows add their
-mean. The loss has a term of either: of the table's each rank has all. Gradients of what works on rows are summed by hand."""
+mean. The loss has a term of either: of the table's each rank has all. Gradients of what works on rows are summed by
+hand."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANK, RANKS, Copy, Sum, nn, own, torch
