@@ -25,8 +25,19 @@ struct NamedNumber {
   double value = 1;
 };
 
+// How many micro-batches the busiest rank runs.
+std::int32_t microbatches_of_rank(const Trace& trace, std::int32_t iteration) {
+  std::int32_t count = 0;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) {
+      if (entry.id.iteration == iteration) count = std::max(count, entry.id.microbatch + 1);
+    }
+  }
+  return count;
+}
+
 // Returns the numbers that programs multiply or divide by once too often: sizes of axes, products of two of them, and
-// the number of micro-batches.
+// the numbers of micro-batches, in all and of a rank.
 std::vector<NamedNumber> likely_factors(const TensorId& id, const Evidence& evidence) {
   std::vector<NamedNumber> numbers;
   const Axes axes = all_axes(evidence.mesh);
@@ -43,6 +54,12 @@ std::vector<NamedNumber> likely_factors(const TensorId& id, const Evidence& evid
     if (other.iteration == id.iteration && other.microbatch != kNoMicrobatch) microbatches.insert(other.microbatch);
   }
   numbers.push_back({"the number of micro-batches", static_cast<double>(microbatches.size())});
+  if (evidence.candidate_trace != nullptr) {
+    const std::int32_t of_rank = microbatches_of_rank(*evidence.candidate_trace, id.iteration);
+    if (of_rank != std::ssize(microbatches)) {
+      numbers.push_back({"the number of micro-batches of a rank", static_cast<double>(of_rank)});
+    }
+  }
   std::erase_if(numbers, [](const NamedNumber& number) { return number.value <= 1; });
   return numbers;
 }

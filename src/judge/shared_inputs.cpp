@@ -12,7 +12,6 @@
 
 #include "base/count_of.h"
 #include "base/describe.h"
-#include "base/tensor_name.h"
 #include "judge/later_sums.h"
 
 namespace ttrace {
@@ -122,20 +121,6 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
          finding.reason == Reason::kExceedsTolerance;
 }
 
-// The micro-batches in which nothing but gradients of inputs is wrong, of modules inside the model: what these are added to
-// is right, whatever it is.
-std::set<MicrobatchKey> wrong_in_inputs_alone(const std::vector<Finding>& findings) {
-  std::set<MicrobatchKey> some, others;
-  for (const Finding& finding : findings) {
-    if (!is_wrong(finding) || is_loss_of_backward(finding.id)) continue;
-    const bool is_inside = TensorName(finding.id.name.get()).path != kRootModule;
-    const bool is_of_input = is_wrong_gradient_of_input(finding) && is_inside;
-    (is_of_input ? some : others).insert({finding.id.iteration, finding.id.microbatch});
-  }
-  std::erase_if(some, [&](const MicrobatchKey& key) { return others.contains(key); });
-  return some;
-}
-
 // True where the error is one factor, and no part of a sum is lacking.
 bool is_multiple(const Finding& finding) {
   constexpr double kShare = 0.999;
@@ -158,17 +143,15 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     const auto total = total_of(finding.id, pairs_by_id);
     return !is_multiple(finding) && total && totals.contains(*total);
   };
-  const std::set<MicrobatchKey> alone = wrong_in_inputs_alone(findings);
   const auto is_sum_right = [&](const TensorId& made) { return right.contains(made.with_kind(Kind::kGradOutput)); };
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
     if (!is_wrong_gradient_of_input(finding)) continue;
     const auto input = inputs.find(finding.id.with_kind(Kind::kInput));
-    const bool is_alone = alone.contains({finding.id.iteration, finding.id.microbatch}) && !is_multiple(finding);
     if (input == inputs.end()) continue;
     const Made& made = input->second;
-    const bool is_right = finding.id.iteration < end && (made.is_elsewhere || is_total_right(finding) || is_alone);
+    const bool is_right = finding.id.iteration < end && (made.is_elsewhere || is_total_right(finding));
     const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
                                 const bool is_anew =
                                     !is_multiple(finding) && is_made_anew(finding.id, output, pairs_by_id);

@@ -11,9 +11,10 @@ class Net(nn.Module):
         super().__init__()
         self.rows, self.table, self.bias = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 16)
         self.outer, self.of_rows, self.of_table = nn.Linear(16, 16), nn.Linear(16, 4), nn.Linear(16, 4)
+        self.first = nn.Tanh()
 
     def forward(self, rows, table):
-        table = torch.tanh(self.table(table))
+        table = self.first(self.table(table))
         seen = Copy.apply(table) if RANKS > 1 else table
         rows = torch.tanh(self.rows(rows) + self.bias(seen).mean(0))
         mean = rows.sum(0) / 8
