@@ -208,6 +208,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const Finding* scaled = scaled_in_question(report);
   if (scaled == nullptr) scaled = loss_that_may_be_scaled(report);
   if (scaled == nullptr) scaled = gradient_that_may_be_scaled(report);
+  const bool is_of_no_loss = scaled == nullptr;
   if (scaled == nullptr) scaled = gradient_of_no_loss(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
@@ -215,6 +216,7 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   if (!word) return std::nullopt;
   const double multiple = whole_multiple_of(*scaled);
   const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
+  if (is_of_no_loss && !is_undone) return std::nullopt;
   const bool is_said = multiple != factor;
   const bool may_be_mean = !is_said && std::ranges::find(kDataAxes, *word) != kDataAxes.end();
   if (!may_be_mean && !is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;

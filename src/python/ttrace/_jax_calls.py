@@ -169,12 +169,10 @@ class Calls:
                 place = tuple(int(index) for index in indices) if indices else None
                 self._arrived.append((site, place, jax.tree.map(copied, value)))
 
-        @jax.custom_batching.custom_vmap
-        def emit(value: Any, *indices: Any) -> tuple[()]:
+        def emit_one(value: Any, *indices: Any) -> tuple[()]:
             jax.debug.callback(arrive, value, *indices)
             return ()
 
-        @emit.def_vmap
         def emit_batch(size: int, are_batched: Any, value: Any, *indices: Any) -> tuple[tuple[()], tuple[()]]:
             """All samples at once: callbacks of the samples would come in any order."""
 
@@ -188,6 +186,8 @@ class Calls:
             jax.debug.callback(arrive_in_order, value, *indices)
             return (), ()
 
+        emit = jax.custom_batching.custom_vmap(emit_one)
+        emit.def_vmap(emit_batch)
         value = jax.lax.optimization_barrier(value)
         emit(jax.lax.stop_gradient(value), *indices)
         return value
