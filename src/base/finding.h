@@ -183,6 +183,7 @@ struct Finding {
   std::optional<std::size_t> by_override;   // index of the tolerance file's override that says what is allowed
   bool excused = false;                     // what was estimated, without that override, would not let it pass
   bool guessed = false;                     // its place rests on a guess (`LogicalTensor::guessed`)
+  bool whole_in_part = false;               // a loss of which each rank has a part whole, and a term of the rest
   bool light = false;                       // of a light iteration, which proves nothing (`LogicalTensor::light`)
   std::uint64_t order = 0;                  // position in the reference's execution (the candidate's, if only there)
   std::int32_t cycle = 0;                   // of the iteration (judge/cycles.h)

@@ -198,7 +198,7 @@ class Questions {
     const std::int32_t end = end_of_right_training(report_.findings, report_.passed);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      const bool is_right = finding.id.iteration < end || (is_loss_of_backward(finding.id) && comes_back_right(i));
+      const bool is_right = finding.id.iteration < end || (finding.whole_in_part && comes_back_right(i));
       const bool is_root = follows_from_[i].value_or(i) == i;
       const bool is_buffer = is_buffer_kind(finding.id.kind);
       if (is_buffer || !is_root || !finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
@@ -573,7 +573,7 @@ class Questions {
           "local}}",
           finding.message, printable(finding.id.name), name_of(finding.id.kind));
     }
-    if (is_loss_of_backward(finding.id)) {
+    if (finding.whole_in_part) {
       return fmt::format(
           "{}: each rank has a part of it whole, as what comes back of it shows, and a term of the rest, which nothing "
           "tells apart; the gradients that it makes, and what steps take and make of them, are right. To leave it out: "

@@ -143,7 +143,8 @@ void call_guessed(const std::map<MicrobatchKey, WholeLoss>& losses, std::vector<
   for (Finding& finding : findings) {
     const auto loss = losses.find({finding.id.iteration, finding.id.microbatch});
     if (!is_loss_of_model(finding.id) || finding.verdict != Verdict::kFail || loss == losses.end()) continue;
-    finding.guessed = finding.guessed || loss->second.in_part;
+    finding.whole_in_part = loss->second.in_part;
+    finding.guessed = finding.guessed || finding.whole_in_part;
   }
 }
 
