@@ -15,7 +15,7 @@ from .budget import Budget
 from .refusal import Refused, first_line, one_line, require, shown
 from .restricted_pickle import Kept, read_pickle
 from .source_files import member, regular_file
-from .stored_tensor import in_memory, map_tensor
+from .stored_tensor import in_memory, itemsize_of, map_tensor
 from .tensor_files import available_memory, load_pickle
 
 METADATA = ".metadata"
@@ -71,7 +71,7 @@ class Stored:
 
     def load(self) -> Any:
         name = one_line(".".join(self.keys))
-        size = math.prod(self.shape) * self.dtype.itemsize
+        size = math.prod(self.shape) * itemsize_of(self.dtype)
         self.budget.at(name)
         self.budget.take(size + sum(chunk.length for chunk in self.chunks), name)
         if len(self.chunks) > 1 and size > available_memory():
@@ -87,7 +87,7 @@ class Stored:
             if whole is None:
                 whole = numpy.empty(self.shape, part.dtype)
             whole[tuple(slice(at, at + extent) for at, extent in zip(chunk.start, chunk.shape, strict=True))] = part
-        return in_memory(numpy.empty(self.shape, f"u{self.dtype.itemsize}") if whole is None else whole, self.dtype)
+        return in_memory(numpy.empty(self.shape, f"u{itemsize_of(self.dtype)}") if whole is None else whole, self.dtype)
 
     def _loaded(self, chunk: _Chunk, name: str) -> Any:
         """As `map_tensor` returns it, by PyTorch."""
@@ -105,8 +105,8 @@ class Stored:
         dtype = getattr(torch, self.dtype.text)
         if not isinstance(part, torch.Tensor) or tuple(part.shape) != chunk.shape or part.dtype != dtype:
             raise Refused(f"{one_line(where)}: expected a tensor of {self.dtype.text} {list(chunk.shape)}")
-        bits = getattr(torch, f"int{8 * self.dtype.itemsize}")
-        return part.detach().contiguous().view(bits).numpy().view(f"u{self.dtype.itemsize}")
+        bits = getattr(torch, f"int{8 * itemsize_of(self.dtype)}")
+        return part.detach().contiguous().view(bits).numpy().view(f"u{itemsize_of(self.dtype)}")
 
 
 def tensors_of(folder: Path, budget: Budget, others: list[str]) -> Iterator[Stored]:

@@ -33,6 +33,11 @@ _MOST_BYTES_OF_PICKLE = 1 << 16
 _LOCAL_HEADER = 30  # of a zip's member, before its name
 
 
+def itemsize_of(dtype: Dtype) -> int:
+    """Bytes of an element."""
+    return {"64": 8, "32": 4, "16": 2}.get(dtype.name[-2:], 1)
+
+
 class InMemory(NamedTuple):
     """A contiguous tensor, and what owns its memory."""
 
@@ -62,7 +67,9 @@ def map_tensor(path: Path, offset: int, length: int, dtype: Dtype, shape: tuple[
         with zipfile.ZipFile(window) as archive:
             at = _elements_in(archive, window, dtype, shape, f"{path}: the chunk at byte {offset}")
         count = math.prod(shape)
-        return require("numpy").frombuffer(window, f"u{dtype.itemsize}", count, at).reshape(shape) if count else None
+        return (
+            require("numpy").frombuffer(window, f"u{itemsize_of(dtype)}", count, at).reshape(shape) if count else None
+        )
     except Refused:
         raise
     except Exception:  # whatever zipfile and pickle raise of what is none
@@ -90,11 +97,11 @@ def _elements_in(archive: zipfile.ZipFile, window: mmap.mmap, dtype: Dtype, shap
     with archive.open(pickled) as file:
         key, first = _described(unpickle(file, _ALLOWED, _refuse, lambda pid: pid), dtype, shape)
     member = archive.getinfo(f"{root}data/{key}")
-    if (first + math.prod(shape)) * dtype.itemsize > member.file_size:
+    if (first + math.prod(shape)) * itemsize_of(dtype) > member.file_size:
         raise _OtherForm
     local = window[member.header_offset : member.header_offset + _LOCAL_HEADER]
     behind = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-    return member.header_offset + _LOCAL_HEADER + behind + first * dtype.itemsize
+    return member.header_offset + _LOCAL_HEADER + behind + first * itemsize_of(dtype)
 
 
 def _described(tensor: Any, dtype: Dtype, shape: tuple[int, ...]) -> tuple[str, int]:

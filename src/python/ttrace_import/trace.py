@@ -20,7 +20,7 @@ from ttrace_torch.not_seen import NotSeen
 from .options import Options
 from .places import Places
 from .refusal import Refused, first_line, one_line
-from .stored_tensor import InMemory
+from .stored_tensor import InMemory, itemsize_of
 
 _MOST_RANKS = 1 << 16
 
@@ -204,7 +204,7 @@ def _view_of(tensor: Any) -> tuple[Any, TensorView]:
 
 
 def _bytes(view: TensorView) -> int:
-    return view.dtype.itemsize * math.prod(view.shape)
+    return itemsize_of(view.dtype) * math.prod(view.shape)
 
 
 def _close_quietly(recorder: Recorder) -> None:

@@ -51,11 +51,6 @@ class Dtype(_NamedNumber):
     UINT8 = 11
     BOOL = 12
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return {"64": 8, "32": 4, "16": 2}.get(self.name[-2:], 1)
-
 
 class Kind(_NamedNumber):
     """What a tensor is; src/base/trace.h says more of each."""
