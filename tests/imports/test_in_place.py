@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_checkpoint import distributed, read_metadata
+from test_checkpoint import distributed, read_metadata, write_metadata
 
 from traces import PROGRAM
 
@@ -118,7 +118,7 @@ def test_names_that_are_one_are_refused(ttrace, tmp_path):
     assert "two tensors 'a.b'; expected names that differ" in text
 
 
-@pytest.mark.parametrize("damage", ["short", "compressed", "twice"])
+@pytest.mark.parametrize("damage", ["short", "compressed", "twice", "costly"])
 def test_a_chunk_that_lies_is_refused(ttrace, tmp_path, damage):
     distributed(tmp_path / "dcp", {"w": torch.ones(1 << 17)})
     (info,) = read_metadata(tmp_path / "dcp").storage_data.values()
@@ -128,13 +128,22 @@ def test_a_chunk_that_lies_is_refused(ttrace, tmp_path, damage):
     with zipfile.ZipFile(tmp_path / "chunk", "w") as new:
         for name, data in members.items():
             cut = damage == "short" and name.endswith("/data/0")
+            if damage == "costly" and name.endswith("/data.pkl"):  # 2^40 elements, in a pickle that PyTorch would read
+                text = b"X" + (1 << 17).to_bytes(4, "little") + b"a" * (1 << 17)
+                data = b"\x80\x02}" + text + b"K\x01s)q\x00" + b"h\x00\x86q\x00" * 40 + b"K\x01s."
             how = zipfile.ZIP_DEFLATED if damage == "compressed" else zipfile.ZIP_STORED
             new.writestr(name, data[: 1 << 18] if cut else data, how)
             if damage == "twice" and name.endswith("/data.pkl"):
                 new.writestr(name, data[:-3])
     content = (tmp_path / "chunk").read_bytes()
-    path.write_bytes(content + bytes(max(info.length - len(content), 0)))
-    assert info.relative_path in ttrace.refuses("check", "dcp", "dcp", PYTHON)
+    content += bytes(max(info.length - len(content), 0)) if damage != "costly" else b""
+    path.write_bytes(content)
+    if damage == "costly":
+        metadata = read_metadata(tmp_path / "dcp")
+        next(iter(metadata.storage_data.values())).length = len(content)
+        write_metadata(tmp_path / "dcp", metadata)
+    text = ttrace.refuses("check", "dcp", "dcp", PYTHON)
+    assert info.relative_path in text and (damage != "costly" or "nests or repeats its values" in text)
 
 
 def test_a_file_that_changes_while_it_is_read_is_no_verdict(ttrace, tmp_path):

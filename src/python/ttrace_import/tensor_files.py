@@ -51,7 +51,7 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
         )
     where = one_line(str(where or source))
     is_path = isinstance(source, Path)
-    is_zip = is_path and zipfile.is_zipfile(source)  # else the format before PyTorch 1.6, or none
+    is_zip = zipfile.is_zipfile(source)  # else the format before PyTorch 1.6, or none
     in_place = False
     if is_zip:
         with zipfile.ZipFile(source) as archive:
@@ -61,8 +61,10 @@ def load_pickle(source: Any, where: str | Path = "") -> Any:
                 if member.filename.lower().endswith("data.pkl"):
                     with archive.open(member) as file:
                         _check_pickles(file, 1, member.file_size, where)
-            in_place = _is_of_this_machine(archive)
-    else:
+            in_place = is_path and _is_of_this_machine(archive)
+    if not is_path:
+        source.seek(0)
+    if not is_zip:
         _check_old_format(source, where)
     try:
         with warnings.catch_warnings():
