@@ -57,14 +57,21 @@ std::optional<std::uint64_t> bytes_of(const SafetensorsTensor& tensor) {
   return is_empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
-// Throws the exceptions of nlohmann::json.
+Dtype dtype_by_name(const std::string& word, const std::string& where) {
+  const auto dtype = dtype_from_name(word);
+  if (!dtype)
+    throw InputError(fmt::format("{}: the dtype {}; expected one that a trace can hold", where, printable(word)));
+  return *dtype;
+}
+
+// Throws the exceptions of nlohmann::json. `dtype_by` understands the word for the dtype.
 SafetensorsTensor read_tensor(const std::string& name, const Json& json, std::uint64_t data, std::uint64_t file_bytes,
-                              const std::string& where) {
+                              const std::string& where, Dtype (*dtype_by)(const std::string&, const std::string&)) {
   const std::string named = fmt::format("{}: {}", where, printable(name));
   if (const std::string_view objection = objection_to_name(name); !objection.empty()) {
     throw InputError(fmt::format("{}: the name {}; expected one that a trace can hold", named, objection));
   }
-  SafetensorsTensor tensor{name, dtype_of(json.at("dtype").get<std::string>(), named), {}, 0};
+  SafetensorsTensor tensor{name, dtype_by(json.at("dtype").get<std::string>(), named), {}, 0};
   const auto shape = json.at("shape").get<std::vector<std::uint64_t>>();
   const auto offsets = json.at("data_offsets").get<std::vector<std::uint64_t>>();
   if (shape.size() > kMaxDims) refuse(named, fmt::format("{} dimensions, of at most {}", shape.size(), kMaxDims));
@@ -101,7 +108,7 @@ std::vector<SafetensorsTensor> parse_safetensors(std::string_view file, const st
   try {
     for (const auto& [name, described] : json->items()) {
       if (name == "__metadata__") continue;
-      tensors.push_back(read_tensor(name, described, sizeof header + header, file.size(), where));
+      tensors.push_back(read_tensor(name, described, sizeof header + header, file.size(), where, dtype_of));
     }
   } catch (const Json::exception&) {
     refuse(where, "its header lacks the dtype, shape or offsets of a tensor");
@@ -122,7 +129,8 @@ std::vector<FileOfPlaces> parse_places(std::string_view json, const std::string&
       file.bytes = described.at("bytes").get<std::uint64_t>();
       file.changed = described.at("changed").get<std::int64_t>();
       for (const auto& [name, place] : described.at("tensors").items()) {
-        file.tensors.push_back({read_tensor(name, place, 0, file.bytes, path), place.at("order").get<std::uint64_t>()});
+        file.tensors.push_back(
+            {read_tensor(name, place, 0, file.bytes, path, dtype_by_name), place.at("order").get<std::uint64_t>()});
       }
     }
   } catch (const Json::exception&) {

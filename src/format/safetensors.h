@@ -7,7 +7,7 @@
 //
 //   model.safetensors.index.json: {"weight_map": {"layers.0.weight": "model-00001-of-00002.safetensors"}}
 //
-// and, in the same words, where an import has left tensors in files of other formats (ttrace_import/places.py).
+// and, in the same words but for the dtype's, which is PyTorch's name, where an import has left tensors in files of other formats (ttrace_import/places.py).
 #pragma once
 
 #include <cstdint>

@@ -4,33 +4,20 @@ copied: a checkpoint is read at the speed of its files.
 Written beside a trace, for the program that asked for it alone, as JSON:
 
     {"/models/a.pt": {"bytes": 4096, "changed": 1700000000000000000,
-                      "tensors": {"layers.0.weight": {"dtype": "BF16", "shape": [4, 3], "data_offsets": [704, 728],
+                      "tensors": {"layers.0.weight": {"dtype": "bfloat16", "shape": [4, 3], "data_offsets": [704, 728],
                                                       "order": 1}}}}
 
 where `changed` is the time of the file's last change in ns, offsets count from its beginning, `order` counts all
-tensors of the import from 1, and the other words are those of safetensors."""
+tensors of the import from 1, a dtype has PyTorch's name, and the other words are those of
+safetensors."""
 
 import json
 import os
 from pathlib import Path
 
-from ttrace_torch.library import Dtype, TensorView
+from ttrace_torch.library import TensorView
 
 _LEAST_BYTES = 1 << 18  # what is smaller is copied as quickly as its place is found
-_WORDS = {
-    Dtype.FLOAT64: "F64",
-    Dtype.FLOAT32: "F32",
-    Dtype.FLOAT16: "F16",
-    Dtype.BFLOAT16: "BF16",
-    Dtype.FLOAT8_E4M3FN: "F8_E4M3",
-    Dtype.FLOAT8_E5M2: "F8_E5M2",
-    Dtype.INT64: "I64",
-    Dtype.INT32: "I32",
-    Dtype.INT16: "I16",
-    Dtype.INT8: "I8",
-    Dtype.UINT8: "U8",
-    Dtype.BOOL: "BOOL",
-}
 
 
 class Places:
@@ -51,7 +38,7 @@ class Places:
             return False
         file = self._files.setdefault(path, {"bytes": status.st_size, "changed": status.st_mtime_ns, "tensors": {}})
         file["tensors"][name] = {
-            "dtype": _WORDS[view.dtype],
+            "dtype": view.dtype.text,
             "shape": list(view.shape),
             "data_offsets": [offset, offset + size],
             "order": order,
