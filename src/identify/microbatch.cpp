@@ -115,9 +115,39 @@ std::int32_t number_of_loss(const std::map<std::int32_t, std::int32_t>& losses, 
   return loss == losses.end() ? losses.rbegin()->second : loss->second;
 }
 
+using LossesByIteration = std::map<std::int32_t, std::set<std::int32_t>>;  // numbers of micro-batches
+
+// Sets the shared gradients of the shared losses.
+void find_shared_gradients(const RankTable& table, const Census& census, const ModelLayout& layout,
+                           const LossesByIteration& of_reference, Microbatches& result) {
+  std::map<SharedGradient, std::map<std::int64_t, std::set<std::int32_t>>> holders;  // micro-batches of each coordinate
+  const auto is_gradient = [](const Entry& entry) { return entry.id.kind == Kind::kParamGrad; };
+  for_each_entry(census, is_gradient, [&](const PresentRank& rank, const Entry& entry) {
+    const auto shared = result.shared_losses.find(entry.id.iteration);
+    if (shared == result.shared_losses.end()) return;
+    const std::int64_t coordinate = coordinate_on(rank, table, result);
+    const TensorId id = id_in_reference(entry.id, layout, result.are_stages);
+    const std::int32_t loss = number_of_loss(shared->second[static_cast<std::size_t>(coordinate)], entry.id);
+    holders[{id.iteration, loss, id.name.get()}][coordinate].insert(entry.id.microbatch);
+  });
+  std::map<SharedGradient, std::vector<std::int32_t>> numbers;  // of the reference's
+  for (const auto& [id, tensor] : layout.reference->tensors) {
+    if (id.kind != Kind::kParamGrad || !result.shared_losses.contains(id.iteration)) continue;
+    const std::set<std::int32_t>& losses = of_reference.at(id.iteration);
+    const auto loss = losses.lower_bound(id.microbatch);
+    if (loss != losses.end()) numbers[{id.iteration, *loss, id.name.get()}].push_back(id.microbatch);
+  }
+  for (const auto& [key, those] : numbers) {
+    // Of several, each belongs to a call: a backward() runs through the gradients that the calls took themselves.
+    const auto& held = holders[key];
+    const bool is_one = std::ranges::all_of(held, [](const auto& item) { return item.second.size() == 1; });
+    if (those.size() == 1 && is_one && std::ssize(held) == result.ranks) result.shared_gradients[key] = those[0];
+  }
+}
+
 // Sets the shared losses, where it is so in all iterations that have losses, and gradients.
 void find_shared_losses(const RankTable& table, const Census& census, const ModelLayout& layout, Microbatches& result) {
-  std::map<std::int32_t, std::set<std::int32_t>> of_reference;
+  LossesByIteration of_reference;
   for (const auto& [id, tensor] : layout.reference->tensors) {
     if (is_loss_of_backward(id)) of_reference[id.iteration].insert(id.microbatch);
   }
@@ -139,30 +169,7 @@ void find_shared_losses(const RankTable& table, const Census& census, const Mode
       for (const std::int32_t local : losses[i]) numbers[local] = *number++;
     }
   }
-  std::map<SharedGradient, std::map<std::int64_t, std::set<std::int32_t>>> holders;  // micro-batches of each coordinate
-  const auto is_gradient = [](const Entry& entry) { return entry.id.kind == Kind::kParamGrad; };
-  for_each_entry(census, is_gradient, [&](const PresentRank& rank, const Entry& entry) {
-    if (!shared.contains(entry.id.iteration)) return;
-    const std::int64_t coordinate = coordinate_on(rank, table, result);
-    const auto& losses = shared.at(entry.id.iteration)[static_cast<std::size_t>(coordinate)];
-    const TensorId id = id_in_reference(entry.id, layout, result.are_stages);
-    const SharedGradient key(id.iteration, number_of_loss(losses, entry.id), id.name.get());
-    holders[key][coordinate].insert(entry.id.microbatch);
-  });
-  std::map<SharedGradient, std::vector<std::int32_t>> numbers;  // of the reference's
-  for (const auto& [id, tensor] : layout.reference->tensors) {
-    if (id.kind != Kind::kParamGrad || !shared.contains(id.iteration)) continue;
-    const std::set<std::int32_t>& losses = of_reference[id.iteration];
-    const auto loss = losses.lower_bound(id.microbatch);
-    if (loss == losses.end()) continue;
-    numbers[{id.iteration, *loss, id.name.get()}].push_back(id.microbatch);
-  }
-  for (const auto& [key, those] : numbers) {
-    // Of several, each belongs to a call: a backward() runs through the gradients that the calls took themselves.
-    const auto& held = holders[key];
-    const bool is_one = std::ranges::all_of(held, [](const auto& item) { return item.second.size() == 1; });
-    if (those.size() == 1 && is_one && std::ssize(held) == result.ranks) result.shared_gradients[key] = those[0];
-  }
+  if (!shared.empty()) find_shared_gradients(table, census, layout, of_reference, result);
 }
 
 // Which orders of the micro-batches the inputs fit that both sides have, if any.

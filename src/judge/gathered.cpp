@@ -221,8 +221,9 @@ void replace(Finding& finding, Finding judged) {
 
 void pass_whole_losses(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                        std::vector<Finding>& findings, std::vector<std::string>& notes) {
+  if (std::none_of(findings.begin(), findings.end(), is_wrong)) return;
   const PairsById pairs_by_id = index_pairs(pairs);
-  std::map<MicrobatchKey, WholeLoss> losses = find_whole_losses(findings, pairs_by_id, tolerance);
+  const std::map<MicrobatchKey, WholeLoss> losses = find_whole_losses(findings, pairs_by_id, tolerance);
   std::set<MicrobatchKey> compared;  // of which the loss is
   for (const Finding& finding : findings) {
     if (is_loss_of_model(finding.id)) compared.insert({finding.id.iteration, finding.id.microbatch});

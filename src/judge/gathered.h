@@ -16,7 +16,7 @@ namespace ttrace {
 // where each rank's copy is the reference's, times the loss scale: gradients, outputs of modules without parameters, and
 // single numbers that others return. What is learned of the loss must say so: most gradients that the steps of the
 // iteration take are the reference's. Where most are another multiple of the reference's, and each rank's loss is the
-// same multiple, the loss is what is wrong; then the others alone may pass. Where what steps take and make is right, so may
+// same multiple, the loss is what is wrong; then the others alone may pass. Where most gradients that steps take are right, so may
 // what comes back of a part of the loss that each rank has whole, beside terms of the rest; its own place is a guess then.
 // Says so in `notes`.
 void pass_whole_losses(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
