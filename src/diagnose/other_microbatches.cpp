@@ -92,8 +92,11 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
   return {};
 }
 
-std::string OtherSamples::text() const {
-  return fmt::format("{} of the {} samples that its model is given ({})", others, all, printable(input.name.get()));
+std::string OtherSamples::sentence() const {
+  return fmt::format(
+      "{} of the {} samples that its model is given ({}) have the bits of none of the reference's: they are others, or "
+      "made otherwise",
+      others, all, printable(input.name.get()));
 }
 
 std::optional<OtherSamples> other_samples(const Evidence& evidence, std::int32_t iteration) {

@@ -24,7 +24,8 @@ std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence&
 struct OtherSamples {
   TensorId input;
   std::size_t others = 0, all = 0;
-  std::string text() const;  // "3 of the 16 samples that its model is given ((model))"
+  // "3 of the 16 samples that its model is given ((model)) have the bits of none of the reference's: ..."
+  std::string sentence() const;
 };
 
 // Returns the first input with such samples, in an iteration that both cut otherwise; nothing where there is none.

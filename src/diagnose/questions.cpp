@@ -466,10 +466,7 @@ class Questions {
         "iteration {}: the reference runs the batch in {}, the candidate in {}{}. {}. To compare all of it, run the "
         "reference in {} as well (its gradients accumulated), or the candidate in {}, of which each rank has a part",
         iteration, microbatches(cut.reference, cut.reference_samples), of_candidate,
-        others ? fmt::format("; {} have the bits of none of the reference's: they are others, or made otherwise",
-                             others->text())
-               : "",
-        is_compared, of_candidate, cut.reference);
+        others ? "; " + others->sentence() : "", is_compared, of_candidate, cut.reference);
   }
 
   std::string sentence_about(std::size_t i, Reason reason) const {
@@ -576,8 +573,7 @@ class Questions {
     if (finding.whole_in_part) {
       return fmt::format(
           "{}: each rank has a part of it whole, as what comes back of it shows, and a term of the rest, which nothing "
-          "tells apart; the gradients that it makes, and what steps take and make of them, are right. To leave it out: "
-          "{}: {{{}: local}}",
+          "tells apart; no gradient of an output that comes back of it is wrong. To leave it out: {}: {{{}: local}}",
           to_string(finding.id), printable(finding.id.name), name_of(finding.id.kind));
     }
     const RootCause* root = root_of(i);

@@ -216,9 +216,11 @@ const Finding* buffer_in_question(const Finding& finding, const Report& report) 
   return found == report.findings.end() ? nullptr : &*found;
 }
 
+using KnownOtherSamples = std::map<std::int32_t, std::optional<OtherSamples>>;  // by iteration: they are read once
+
 // A clause about an error that no hypothesis explains.
 std::string describe_unexplained(const Finding& finding, const RootCause& root, const Report& report,
-                                 const Evidence& evidence) {
+                                 const Evidence& evidence, KnownOtherSamples& others) {
   if (finding.exceeded == Statistic::kCoherence) {
     return "the same small factor is in every layer, too near to 1 to be seen in any one of them";
   }
@@ -244,10 +246,10 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
     return fmt::format("the module keeps {}, which is in question; nothing else known explains the error",
                        describe_tensor(buffer->id));
   }
-  const bool is_first_seen = finding.id.kind == Kind::kMainGrad;
-  if (const auto others = is_first_seen ? other_samples(evidence, finding.id.iteration) : std::nullopt) {
-    return fmt::format("{} have the bits of none of the reference's: they are others, or made otherwise",
-                       others->text());
+  if (finding.id.kind == Kind::kMainGrad) {
+    const std::int32_t iteration = finding.id.iteration;
+    if (!others.contains(iteration)) others[iteration] = other_samples(evidence, iteration);
+    if (const auto& found = others[iteration]) return found->sentence();
   }
   return "nothing known explains the error";
 }
@@ -584,18 +586,21 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
   }
   join_alike(report, diagnoses);
   choose_examined(report);
+  KnownOtherSamples others;
   for (std::size_t i = 0; i < report.explanation.roots.size(); ++i) {
     RootCause& cause = report.explanation.roots[i];
     const Finding& finding = report.findings[cause.finding];
-    std::string what = is_rounding(finding, evidence)
-                           ? describe_other_order(finding, all_made_here.contains(cause.finding), i == 0)
-                           : describe_unexplained(finding, cause, report, evidence);
+    std::string what;
     if (diagnoses[i]) {
       cause.diagnosis = diagnoses[i]->cause;
       cause.residual = diagnoses[i]->residual;
       cause.placement = diagnoses[i]->placement;
       what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding, evidence.candidate)
                                                 : diagnoses[i]->what;
+    } else if (is_rounding(finding, evidence)) {
+      what = describe_other_order(finding, all_made_here.contains(cause.finding), i == 0);
+    } else {
+      what = describe_unexplained(finding, cause, report, evidence, others);
     }
     cause.apart = apart_of(finding, all_made_here.contains(cause.finding), evidence.candidate);
     cause.sentence = describe_root(finding.id, cause, what);
