@@ -81,11 +81,7 @@ std::vector<Section> cut_into_sections(const RankTable& table, int threads) {
 
 }  // namespace
 
-bool is_placed_by_program(const Entry& entry) {
-  if (!entry.mapping || !entry.mapping->axes) return false;
-  const auto& axes = *entry.mapping->axes;
-  return axes.empty() || std::ranges::any_of(axes, [](const auto& axis) { return axis.size > 1; });
-}
+bool is_placed_by_program(const Entry& entry) { return entry.mapping && entry.mapping->axes; }
 
 Census census_of(const RankTable& table, int stage_axis, int expert_axis, int threads) {
   Census census{{}, cut_into_sections(table, threads)};
