@@ -25,13 +25,10 @@ struct NamedNumber {
   double value = 1;
 };
 
-// How many micro-batches the busiest rank runs.
-std::int32_t microbatches_of_rank(const Trace& trace, std::int32_t iteration) {
+std::int32_t microbatches_of(const RankTrace& rank, std::int32_t iteration) {
   std::int32_t count = 0;
-  for (const RankTrace& rank : trace.ranks) {
-    for (const Entry& entry : rank.entries) {
-      if (entry.id.iteration == iteration) count = std::max(count, entry.id.microbatch + 1);
-    }
+  for (const Entry& entry : rank.entries) {
+    if (entry.id.iteration == iteration) count = std::max(count, entry.id.microbatch + 1);
   }
   return count;
 }
@@ -54,8 +51,8 @@ std::vector<NamedNumber> likely_factors(const TensorId& id, const Evidence& evid
     if (other.iteration == id.iteration && other.microbatch != kNoMicrobatch) microbatches.insert(other.microbatch);
   }
   numbers.push_back({"the number of micro-batches", static_cast<double>(microbatches.size())});
-  if (evidence.candidate_trace != nullptr) {
-    const std::int32_t of_rank = microbatches_of_rank(*evidence.candidate_trace, id.iteration);
+  if (evidence.candidate_trace != nullptr && !evidence.candidate_trace->ranks.empty()) {
+    const std::int32_t of_rank = microbatches_of(evidence.candidate_trace->ranks.front(), id.iteration);
     if (of_rank != std::ssize(microbatches)) {
       numbers.push_back({"the number of micro-batches of a rank", static_cast<double>(of_rank)});
     }

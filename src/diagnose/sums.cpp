@@ -45,8 +45,6 @@ Values scaled(Values values, double factor) {
   return values;
 }
 
-}  // namespace
-
 // True of a gradient that ranks step with alike, though they hold others where its norm was taken, and norms of their own.
 bool are_reduced_behind_clipping(const Suspect& suspect, const std::vector<std::int32_t>& replicas) {
   const TensorId& id = suspect.candidate.id;
@@ -65,6 +63,8 @@ bool are_reduced_behind_clipping(const Suspect& suspect, const std::vector<std::
   };
   return are_alike(*after) && !are_alike(*norm);
 }
+
+}  // namespace
 
 std::optional<Diagnosis> unreduced(const Suspect& suspect) {
   if (suspect.finding.reason != Reason::kReplicasDisagree) return std::nullopt;

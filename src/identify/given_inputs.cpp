@@ -28,7 +28,6 @@ std::optional<std::size_t> sliced_dimension(const Shape& reference, const std::v
   return std::nullopt;
 }
 
-// True where the model was given lists, of which each rank has some elements.
 // The lengths of stretches whose ends are listed behind a 0, ascending; empty for other numbers.
 std::multiset<std::int64_t> lengths_between(const std::byte* data, const Shape& shape, Dtype dtype) {
   std::multiset<std::int64_t> lengths;
@@ -60,6 +59,7 @@ bool are_own_ends(const SlicedInput& input) {
   return lengths.size() > 1 && lengths == lengths_between(elements_of(reference), reference.shape, reference.dtype);
 }
 
+// True where the model was given lists, of which each rank has some elements.
 bool are_parts_of_list(const std::vector<std::set<TensorId>>& given, const Alignment& reference) {
   const auto whole = std::count_if(reference.tensors.begin(), reference.tensors.end(), [](const auto& item) {
     const TensorId& id = item.first;

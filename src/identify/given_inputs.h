@@ -25,8 +25,7 @@ bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTen
 struct CommonInputs {
   bool any_integer = false;
   std::map<TensorId, SlicedInput> sliced;
-  std::set<TensorId>
-      own_counts;          // integers that add up to the reference's, of the rank's own samples, or list their ends
+  std::set<TensorId> own_counts;  // `SampleOrders::own_counts`
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
   std::vector<DividedList> lists;
   std::vector<std::pair<TensorId, Telling>> tellings;  // of these
