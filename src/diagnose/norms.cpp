@@ -1,5 +1,6 @@
-// Tests whether the norm that gradients are clipped by is that of other gradients than all: it lacks some, has those of a
-// rank alone, or counts copies; or is another norm of all.
+// Tests whether the norm that gradients are clipped by is that of other gradients than all: it lacks some, as those of a
+// module, of a rank, or that the ranks at one place of an axis alone hold; has those of a rank alone, or counts copies; or
+// is another norm of all.
 //
 // The candidate's own main gradients, which are right where the norm is the first that is wrong, tell all of these. A single
 // number is near some of so many predictions by chance; so it must be near to within a share of the error that is smaller
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/describe.h"
 #include "base/tensor_name.h"
@@ -35,6 +37,9 @@ struct GradientSquares {
   double copies = 0;                                 // each copy counts
   std::map<std::int32_t, double> of_rank;            // what it holds, copies as well
   std::map<std::string, GroupOfGradients> of_group;  // by what they have in common: a path, a class, ...
+  // Parameters, by axis and the coordinate on it that all ranks have which hold a copy or a part.
+  std::map<std::string, std::map<std::int64_t, GroupOfGradients>> of_place;
+  std::map<std::string, std::size_t> parameters_of;  // the number of them, by path
 };
 
 // The classes of modules, by their paths.
@@ -59,12 +64,44 @@ void add_groups(const LogicalTensor& tensor, double square, const std::map<std::
   squares.of_group[printable(name)].square += square;
   for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) {
     squares.of_group[printable(path)].square += square;
+    ++squares.parameters_of[std::string(path)];
   }
   const auto module_class = classes.find(std::string(owner_of(name)));
   if (module_class != classes.end()) {
     squares.of_group["all modules of class " + printable(module_class->second)].add(square, printable(owner_of(name)));
   }
   if (is_split(tensor)) squares.of_group["all parameters that are split over ranks"].add(square, printable(name));
+}
+
+// Enters a gradient that the ranks at one place of an axis alone hold.
+void add_places(const LogicalTensor& tensor, double square, const std::vector<Piece>& pieces, const Mesh& mesh,
+                GradientSquares& squares) {
+  std::set<std::int32_t> ranks;
+  for (const Piece& piece : pieces) ranks.insert(piece.rank);
+  const Axes axes = factorings_of(mesh)[tensor.factoring];
+  for (const Axis& axis : axes) {
+    std::set<std::int64_t> places;
+    for (const std::int32_t rank : ranks) places.insert(coordinates_of(axes, rank).at(axis.name));
+    if (axis.size < 2 || places.size() != 1) continue;
+    squares.of_place[axis.name][*places.begin()].add(square, tensor.id.name);
+  }
+}
+
+// Returns the paths that have these parameters and no others, each as short as may be.
+std::vector<std::string> paths_of(const std::vector<std::string>& parameters, const GradientSquares& squares) {
+  std::map<std::string, std::size_t> among;
+  for (const std::string& name : parameters) {
+    for (std::string_view path = owner_of(name); path != kRootModule; path = owner_of(path)) ++among[std::string(path)];
+  }
+  std::set<std::string> paths;
+  for (const std::string& name : parameters) {
+    std::string whole = name;
+    for (std::string path(owner_of(name)); path != kRootModule; path = owner_of(path)) {
+      if (among.at(path) == squares.parameters_of.at(path)) whole = path;
+    }
+    paths.insert(printable(whole));
+  }
+  return {paths.begin(), paths.end()};
 }
 
 std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
@@ -90,6 +127,7 @@ std::optional<GradientSquares> squares_of_gradients(const Suspect& suspect) {
         const double square = dot_of(values, values);
         squares.all += square;
         add_groups(tensor, square, classes, squares);
+        add_places(tensor, square, pieces, suspect.evidence.mesh, squares);
         for (const double value : values) {
           squares.largest = std::max(squares.largest, std::abs(value));
           squares.magnitudes += std::abs(value);
@@ -141,6 +179,20 @@ std::vector<NormPrediction> norms_of(const GradientSquares& squares, const Suspe
   for (const auto& [rank, square] : squares.of_rank) {
     add(std::sqrt(square), fmt::format("it is the norm of the gradients that rank {} holds, alone", rank));
     add(std::sqrt(std::max(0.0, squares.all - square)), fmt::format("the norm lacks the gradients of rank {}", rank));
+  }
+  for (const auto& [axis, places] : squares.of_place) {
+    GroupOfGradients of_others;  // than the first
+    for (const auto& [place, of] : places) {
+      add(std::sqrt(std::max(0.0, squares.all - of.square)),
+          fmt::format("the norm lacks the gradients that rank {} of {} alone holds ({})", place, axis,
+                      comma_list(paths_of(of.members, squares))));
+      if (place == 0) continue;
+      of_others.square += of.square;
+      of_others.members.insert(of_others.members.end(), of.members.begin(), of.members.end());
+    }
+    add(std::sqrt(std::max(0.0, squares.all - of_others.square)),
+        fmt::format("the norm lacks the gradients that one rank of {} alone holds, but for those of rank 0 ({})", axis,
+                    comma_list(paths_of(of_others.members, squares))));
   }
   for (const bool by_path : {true, false}) {
     for (const auto& [common, of] : squares.of_group) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <set>
 
 #include "diagnose/cross_entropy.h"
 #include "support/root_causes.h"
@@ -258,6 +259,58 @@ TEST_CASE("norms of other gradients than all") {
   if (std::abs(rounded - norm) > 1e-5 * norm) {
     check_cause(root_of_norm(rounded), Cause::kCoarserPrecision, "rounded to bfloat16");
   }
+}
+
+TEST_CASE("a norm that lacks the gradients which one rank alone holds") {
+  constexpr std::int32_t kRanks = 4;
+  const auto gradient = [](std::uint32_t seed, std::set<std::int32_t> ranks, const std::string& name) {
+    TensorSpec spec;
+    spec.id = {.kind = Kind::kMainGrad, .name = name};
+    spec.shape = {kScored, kClasses};
+    spec.values = [values = drawn_scores(seed)](std::int32_t, std::int64_t i) {
+      return values[static_cast<std::size_t>(i)];
+    };
+    spec.ranks = std::move(ranks);
+    return spec;
+  };
+  const auto square = [](std::uint32_t seed) { return dot_of(drawn_scores(seed), drawn_scores(seed)); };
+  const double of_others = square(10) + square(11);  // a copy on each rank, and parts
+  const double all = of_others + square(1) + square(2) + square(3) + square(4);
+  const auto root_of_norm = [&](double norm) {
+    TraceBuilder reference, candidate;
+    reference.axes("").run_id("reference").tensor(gradient(10, {}, "head.weight"));
+    reference.tensor(gradient(11, {}, "split.weight"));
+    candidate.axes("ep=4").run_id("candidate").tensor(gradient(10, {}, "head.weight"));
+    TensorSpec part = gradient(11, {}, "split.weight");
+    constexpr std::int64_t kRowsOfRank = kScored / kRanks;
+    part.shape = {kRowsOfRank, kClasses};
+    part.values = [whole = gradient(11, {}, "").values](std::int32_t rank, std::int64_t i) {
+      return whole(rank, rank * kRowsOfRank * static_cast<std::int64_t>(kClasses) + i);
+    };
+    candidate.tensor(part);
+    for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+      const auto seed = static_cast<std::uint32_t>(1 + rank);
+      reference.tensor(gradient(seed, {}, fmt::format("mix.experts.{}.up.w", rank)));
+      candidate.tensor(gradient(seed, {rank}, "mix.experts.0.up.w"));  // each numbers its experts from 0
+    }
+    const auto norm_of_all = [](double value) { return [value](std::int32_t, std::int64_t) { return value; }; };
+    reference.tensor("grad_norm", Kind::kScalar, {}, norm_of_all(std::sqrt(all)));
+    candidate.tensor("grad_norm", Kind::kScalar, {}, norm_of_all(norm));
+    const std::vector<RootCause> roots = roots_between(
+        reference.read(), candidate.read(),
+        "parallelism: {experts: {axis: ep, layers: mix.experts}}\nsplit.weight:\n  main_grad: {ep_dim: 0}\n",
+        allowing(1e-5));
+    REQUIRE(!roots.empty());
+    return roots[0];
+  };
+  check_cause(root_of_norm(std::sqrt(all - square(3))), Cause::kOtherNorm,
+              "the norm lacks the gradients that rank 2 of ep alone holds (mix.experts.2)");
+  check_cause(root_of_norm(std::sqrt(of_others + square(1))), Cause::kOtherNorm,
+              "the norm lacks the gradients that one rank of ep alone holds, but for those of rank 0 (mix.experts.1, "
+              "mix.experts.2, mix.experts.3)");
+  // Of two ranks, and half of one: no rule leaves these out.
+  CHECK_FALSE(root_of_norm(std::sqrt(all - square(2) - square(3))).diagnosis);
+  CHECK_FALSE(root_of_norm(std::sqrt(all - square(3) / 2)).diagnosis);
 }
 
 TEST_SUITE_END();
