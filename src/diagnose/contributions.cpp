@@ -231,7 +231,7 @@ std::string describe_microbatches(const Times& times, const Mesh& mesh) {
                         describe_owner(missing, times.size(), mesh));
   }
   if (!twice.empty()) {
-    words += fmt::format("{}the sum has the gradient of micro-batch {} twice", words.empty() ? "" : "; ",
+    words += fmt::format("{} has the gradient of micro-batch {} twice", words.empty() ? "the sum" : ", and",
                          fmt::join(twice, ", "));
   }
   return words;
@@ -251,9 +251,20 @@ std::string describe_parts(const std::map<std::int32_t, Times>& parts) {
   return words;
 }
 
-std::optional<Diagnosis> explain_by_microbatches(const Suspect& suspect) {
-  const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration);
-  const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
+// A gradient's micro-batches, and the number that their sum must be multiplied by to give it.
+struct Contributions {
+  Addends addends;
+  double scale = 0;  // 0: there is none
+};
+
+Contributions contributions_of_microbatches(const Suspect& suspect) {
+  Contributions found{addends_by_microbatch(suspect, suspect.finding.id.iteration)};
+  if (found.addends.size() > 1) found.scale = fit_scale(found.addends, suspect);
+  return found;
+}
+
+std::optional<Diagnosis> explain_by_microbatches(const Contributions& contributions, const Suspect& suspect) {
+  const auto& [addends, scale] = contributions;
   if (scale == 0) return std::nullopt;
   Elements all(suspect.candidate_values.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
@@ -262,6 +273,23 @@ std::optional<Diagnosis> explain_by_microbatches(const Suspect& suspect) {
   if (words.empty()) return std::nullopt;
   Values sum(suspect.candidate_values.size());
   write_sum(sum, all, addends, times, scale);
+  return suspect.explained_by(Cause::kMissingContribution, sum, words);
+}
+
+// Where ranks own parts of a gradient, each of them may have added up others of the micro-batches.
+std::optional<Diagnosis> explain_by_microbatches_of_parts(const Contributions& contributions, const Suspect& suspect) {
+  const auto& [addends, scale] = contributions;
+  if (scale == 0) return std::nullopt;
+  Values sum = suspect.reference_values;
+  std::string words;
+  for (const auto& [rank, elements] : elements_by_rank(suspect)) {
+    const Times times = fit_times(elements, addends, scale, suspect);
+    const std::string of_part = describe_microbatches(times, suspect.evidence.mesh);
+    if (of_part.empty()) continue;
+    write_sum(sum, elements, addends, times, scale);
+    words += fmt::format("{}in the part of rank {} {}", words.empty() ? "" : "; ", rank, of_part);
+  }
+  if (words.empty()) return std::nullopt;
   return suspect.explained_by(Cause::kMissingContribution, sum, words);
 }
 
@@ -291,8 +319,7 @@ std::optional<Diagnosis> explain_by_ranks(const Suspect& suspect) {
 // of size s, the k-th (from 1) counts s^(n - k) times.
 std::optional<Diagnosis> accumulated_again(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
-  const Addends addends = addends_by_microbatch(suspect, suspect.finding.id.iteration);
-  const double scale = addends.size() < 2 ? 0 : fit_scale(addends, suspect);
+  const auto [addends, scale] = contributions_of_microbatches(suspect);
   if (scale == 0) return std::nullopt;
   for (const Axis& axis : all_axes(suspect.evidence.mesh)) {
     if (axis.size < 2) continue;
@@ -537,8 +564,10 @@ std::optional<Diagnosis> reduced_along_other_axis(const Suspect& suspect) {
 
 std::optional<Diagnosis> missing_contribution(const Suspect& suspect) {
   if (suspect.finding.id.kind != Kind::kMainGrad) return std::nullopt;
-  if (auto found = explain_by_microbatches(suspect)) return found;
-  return explain_by_ranks(suspect);
+  const Contributions contributions = contributions_of_microbatches(suspect);
+  if (auto found = explain_by_microbatches(contributions, suspect)) return found;
+  if (auto found = explain_by_ranks(suspect)) return found;
+  return explain_by_microbatches_of_parts(contributions, suspect);
 }
 
 }  // namespace ttrace

@@ -104,6 +104,41 @@ TEST_CASE("a rank's part of a gradient that another rank's term was never added 
   CHECK_MESSAGE(says(root, "the part of rank 1 lacks the gradient of rank 0"), root.sentence);
 }
 
+TEST_CASE("ranks' parts of a gradient, each with its own last micro-batch in place of the other's") {
+  std::vector<Elements> terms;
+  Elements sum(64), wrong(64), noisy(64);
+  std::vector<RankTensor> reference;
+  for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch) {
+    terms.push_back(random_elements(64, 60 + static_cast<std::uint32_t>(microbatch)));
+    reference.push_back({Kind::kParamGrad, "w", microbatch, {8, 8}, {terms.back()}});
+  }
+  for (std::size_t i = 0; i < 64; ++i) {
+    const double before = terms[0][i] + terms[1][i];
+    sum[i] = before + terms[2][i] + terms[3][i];
+    wrong[i] = before + 2 * (i < 32 ? terms[2][i] : terms[3][i]);
+    noisy[i] = before + (i < 32 ? 1.5 * terms[2][i] : 1.5 * terms[3][i]);
+  }
+  reference.push_back({Kind::kMainGrad, "w", kNoMicrobatch, {8, 8}, {sum}});
+  const auto root_of = [&](const Elements& of_ranks) {
+    std::vector<RankTensor> candidate;
+    for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {  // rank r has those of r, and of r + 2
+      const auto first = static_cast<std::size_t>(2 * microbatch);
+      candidate.push_back({Kind::kParamGrad, "w", microbatch, {8, 8}, {terms[first], terms[first + 1]}});
+    }
+    candidate.push_back(
+        {Kind::kMainGrad, "w", kNoMicrobatch, {4, 8}, {rows_of(of_ranks, 8, 0, 4), rows_of(of_ranks, 8, 4, 8)}});
+    return first_root(reference, "dp=2", candidate, "w:\n  main_grad: {dp_dim: 0}\n");
+  };
+  const RootCause root = root_of(wrong);
+  CHECK(root.diagnosis == Cause::kMissingContribution);
+  CHECK_MESSAGE(says(root,
+                     "in the part of rank 0 the sum lacks the gradient of micro-batch 3, and has the gradient of "
+                     "micro-batch 2 twice; in the part of rank 1 the sum lacks the gradient of micro-batch 2, and has "
+                     "the gradient of micro-batch 3 twice"),
+                root.sentence);
+  CHECK(root_of(noisy).diagnosis != Cause::kMissingContribution);
+}
+
 TEST_CASE("gradients that were added onto what the iteration before had left") {
   std::vector<RankTensor> reference;
   std::vector<Elements> sums(2, Elements(64));
