@@ -1,0 +1,285 @@
+// Tests whether a gradient with respect to scores differs by a term that the scores alone tell; what the loss is beside it
+// need not be known. With p = softmax(x) of a row x of E scores, and T rows in all, these are
+//
+//   a softmax's backward    h - p sum_j h_j, where h is p times what comes back, or that itself for a log-softmax
+//   a z-loss                2 l p / T, of the mean of l^2, l = log sum exp x
+//   a load-balancing loss   E p (f - sum_j p_j f_j) / T, of E sum_j f_j P_j: P is the mean of p, and f_j the part of all
+//                           choices that fell on j. Each row chooses k; they are counted over all rows, or over those of
+//                           each sequence, of which the loss is then the mean
+//
+// Nothing is fitted to the first, and one number to each of the others.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/lookup.h"
+#include "diagnose/hypothesis.h"
+#include "diagnose/slices.h"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kFewestScores = 4;  // in a row
+constexpr std::size_t kMostChoices = 8;   // of a row: the experts that a token goes to
+constexpr std::size_t kMostExperts = 1024;
+constexpr double kSameNumber = 1e-3;  // relative: numbers that are read from rounded gradients
+constexpr double kLeastTold = 1e-3;   // of a term's norm: what is left of it where a part of it tells the whole
+
+// Rows of scores along their last dimension.
+struct RowsOfScores {
+  std::size_t width = 0;
+  Values scores, shares, log_sums;  // the last by row
+
+  explicit RowsOfScores(const LogicalTensor& tensor)
+      : width(static_cast<std::size_t>(tensor.shape.back())), scores(values_of(tensor)), shares(scores) {
+    for (std::size_t start = 0; start < shares.size(); start += width) {
+      const std::span<double> row = std::span(shares).subspan(start, width);
+      const double largest = *std::max_element(row.begin(), row.end());
+      for (double& share : row) share = std::exp(share - largest);
+      const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+      for (double& share : row) share /= sum;
+      log_sums.push_back(largest + std::log(sum));
+    }
+  }
+  std::size_t count() const { return log_sums.size(); }
+};
+
+// What a tensor has more than the reference, as a multiple of a term.
+struct TermFit {
+  double times = 0, left = 0;  // the second: the norm of what it leaves
+};
+
+TermFit fit_term(const Values& surplus, const Values& term) {
+  const double square = dot_of(term, term), dot = dot_of(surplus, term);
+  if (!(square > 0)) return {0, norm_of(surplus)};
+  return {dot / square, std::sqrt(std::max(0.0, dot_of(surplus, surplus) - dot * dot / square))};
+}
+
+Values z_loss_gradient(const RowsOfScores& rows) {
+  Values gradient = rows.shares;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] *= 2 * rows.log_sums[i / rows.width] / static_cast<double>(rows.count());
+  }
+  return gradient;
+}
+
+std::string describe_surplus(double times, std::string_view of_what) {
+  return fmt::format("it has {:.4g} times the gradient of {} {} than the reference's", std::abs(times), of_what,
+                     times < 0 ? "less" : "more");
+}
+
+// Where rows have one l, a z-loss adds to all of them the same multiple of their shares, and so may something else.
+std::optional<Diagnosis> explain_by_z_loss(const RowsOfScores& rows, const Values& surplus, const Suspect& suspect) {
+  const TermFit fit = fit_term(surplus, z_loss_gradient(rows));
+  const double bound = suspect.bound * norm_of(suspect.candidate_values);
+  if (fit.left > bound || fit.left > kLargestShareLeft * fit_term(surplus, rows.shares).left) return std::nullopt;
+  return suspect.explained_by(
+      Cause::kOtherLoss, fit.left / norm_of(suspect.candidate_values),
+      describe_surplus(fit.times, "a z-loss (the mean of the squares of the scores' log-sum-exp)"));
+}
+
+// The reference's gradient is what a log-softmax's backward makes of the candidate's.
+std::optional<Diagnosis> explain_by_softmax(const RowsOfScores& rows, const Suspect& suspect) {
+  if (rows.width < kFewestScores) return std::nullopt;
+  Values whole = suspect.candidate_values;
+  std::vector<double> sums;
+  for (std::size_t start = 0; start < whole.size(); start += rows.width) {
+    const std::span<double> row = std::span(whole).subspan(start, rows.width);
+    sums.push_back(std::accumulate(row.begin(), row.end(), 0.0));
+    for (std::size_t j = 0; j < rows.width; ++j) row[j] -= sums.back() * rows.shares[start + j];
+  }
+  const auto [least, most] = std::minmax_element(sums.begin(), sums.end());
+  const std::string of_rows = *most - *least <= kSameNumber * std::abs(*most)
+                                  ? fmt::format("{:.4g} in each of the {} rows", *most, sums.size())
+                                  : fmt::format("{:.4g} to {:.4g}", *least, *most);
+  return suspect.explained_by(
+      Cause::kOtherLoss, relative_distance(whole, suspect.reference_values),
+      fmt::format("the backward of a softmax or log-softmax is not whole, in a part of the loss or in all of it: the "
+                  "softmax of a row's scores times the sum of the row's gradient is not taken off ({}; the reference's "
+                  "sum to 0), and with that it is the reference's",
+                  of_rows));
+}
+
+// How the choices of rows are counted.
+struct Counting {
+  std::string words;
+  Slices sequences;  // the rows of one sequence have the same index of the middle
+};
+
+std::vector<Counting> countings_of(const Shape& shape) {
+  const auto rows = element_count(shape) / shape.back();
+  std::vector<Counting> countings = {{fmt::format("over all {} rows", rows), Slices({1, rows}, 0)}};
+  for (std::size_t dim = 0; shape.size() > 2 && dim + 1 < shape.size(); ++dim) {
+    if (shape[dim] < 2 || shape[dim] == rows) continue;
+    Shape of_rows(shape.begin(), shape.end() - 1);
+    countings.push_back(
+        {fmt::format("over each of the {} sequences along dimension {}", shape[dim], dim), Slices(of_rows, dim)});
+  }
+  return countings;
+}
+
+std::size_t sequence_of(std::size_t row, const Slices& sequences) {
+  return static_cast<std::size_t>(static_cast<std::int64_t>(row) / sequences.inner % sequences.extent);
+}
+
+// Returns the indices of the largest scores of each row, the largest first.
+std::vector<std::size_t> largest_of_rows(const RowsOfScores& rows, std::size_t choices) {
+  std::vector<std::size_t> largest, order(rows.width);
+  for (std::size_t start = 0; start < rows.scores.size(); start += rows.width) {
+    std::iota(order.begin(), order.end(), 0);
+    const auto end = order.begin() + static_cast<std::ptrdiff_t>(choices);
+    std::partial_sort(order.begin(), end, order.end(), [&](std::size_t a, std::size_t b) {
+      const double of_a = rows.scores[start + a], of_b = rows.scores[start + b];
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
+    largest.insert(largest.end(), order.begin(), end);
+  }
+  return largest;
+}
+
+// Returns the gradient of the load-balancing loss, `choices` by each row, from the `stored` largest of each row.
+Values balancing_gradient(const RowsOfScores& rows, const std::vector<std::size_t>& largest, std::size_t stored,
+                          std::size_t choices, const Slices& sequences) {
+  const auto count = static_cast<std::size_t>(sequences.extent);
+  Values parts(count * rows.width);  // by sequence and score
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    const std::size_t start = sequence_of(row, sequences) * rows.width;
+    for (std::size_t k = 0; k < choices; ++k) parts[start + largest[row * stored + k]] += 1;
+  }
+  const double all = static_cast<double>(rows.count() * choices) / static_cast<double>(count);
+  Values gradient = rows.shares;
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    const std::span<double> of_row = std::span(gradient).subspan(row * rows.width, rows.width);
+    const std::span<const double> part = std::span(parts).subspan(sequence_of(row, sequences) * rows.width, rows.width);
+    const double mean = std::inner_product(of_row.begin(), of_row.end(), part.begin(), 0.0);
+    for (std::size_t j = 0; j < rows.width; ++j) {
+      of_row[j] *= (part[j] - mean) / all * static_cast<double>(rows.width) / static_cast<double>(rows.count());
+    }
+  }
+  return gradient;
+}
+
+// True where the rows of a tensor may sum to zero but for a part of it that has the norm `most`.
+bool may_sum_to_zero(const Values& values, std::size_t width, double most) {
+  double square = 0;
+  for (std::size_t start = 0; start < values.size(); start += width) {
+    const std::span<const double> row = std::span(values).subspan(start, width);
+    const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+    square += sum * sum;
+  }
+  return square <= static_cast<double>(width) * most * most;
+}
+
+// A way of counting that explains what the candidate has more.
+struct Balancing {
+  TermFit fit;
+  std::size_t choices = 0;
+  Values gradient;  // of the loss
+  std::string words;
+};
+
+// Returns the ways that explain the surplus: the nearest first, and those that rounding does not tell from it.
+std::vector<Balancing> find_balancing(const RowsOfScores& rows, const std::vector<std::size_t>& largest,
+                                      std::size_t stored, const Values& surplus, double most, const Suspect& suspect) {
+  std::vector<Balancing> found;
+  for (std::size_t choices = 1; choices <= stored; ++choices) {
+    for (const Counting& counting : countings_of(suspect.reference.shape)) {
+      Values gradient = balancing_gradient(rows, largest, stored, choices, counting.sequences);
+      const TermFit fit = fit_term(surplus, gradient);
+      if (fit.left > most) continue;
+      found.push_back({fit, choices, std::move(gradient),
+                       choices == 1 ? fmt::format("of the largest score of a row, {}", counting.words)
+                                    : fmt::format("of the {} largest scores of a row, {}", choices, counting.words)});
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Balancing& a, const Balancing& b) { return a.fit.left < b.fit.left; });
+  const double rounding = epsilon_of(suspect.candidate.dtype) * norm_of(suspect.candidate_values);
+  std::erase_if(found, [&](const Balancing& one) {
+    return one.fit.left * kLargestShareLeft > std::max(found.front().fit.left, rounding);
+  });
+  return found;
+}
+
+// Returns how often a side's gradient has the loss. What comes back for the choices of a row moves its other scores by a
+// multiple of their shares; what these have beside it is the loss's. Nothing where they have more.
+std::optional<double> times_of_balancing(const Values& gradient, const RowsOfScores& rows,
+                                         const std::vector<std::size_t>& largest, std::size_t stored,
+                                         const Balancing& balancing, double bound) {
+  Values beside(gradient.size()), term(gradient.size());
+  std::vector<bool> is_chosen(rows.width);
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    std::fill(is_chosen.begin(), is_chosen.end(), false);
+    for (std::size_t k = 0; k < balancing.choices; ++k) is_chosen[largest[row * stored + k]] = true;
+    double square = 0, of_gradient = 0, of_term = 0;
+    for (std::size_t j = 0; j < rows.width; ++j) {
+      const std::size_t i = row * rows.width + j;
+      if (is_chosen[j]) continue;
+      square += rows.shares[i] * rows.shares[i];
+      of_gradient += rows.shares[i] * gradient[i];
+      of_term += rows.shares[i] * balancing.gradient[i];
+    }
+    if (!(square > 0)) continue;
+    for (std::size_t j = 0; j < rows.width; ++j) {
+      const std::size_t i = row * rows.width + j;
+      if (is_chosen[j]) continue;
+      beside[i] = gradient[i] - of_gradient / square * rows.shares[i];
+      term[i] = balancing.gradient[i] - of_term / square * rows.shares[i];
+    }
+  }
+  const TermFit fit = fit_term(beside, term);
+  if (!(norm_of(term) > kLeastTold * norm_of(balancing.gradient)) || fit.left > bound * norm_of(gradient))
+    return std::nullopt;
+  return fit.times;
+}
+
+bool are_apart_by(double apart, double times) { return std::abs(apart - times) <= kSameNumber * std::abs(times); }
+
+std::string describe_times(double right, double wrong) {
+  const double none = kSameNumber * std::abs(wrong - right);
+  if (std::abs(right) <= none) return fmt::format("is in it {:.4g} times, and is no part of the reference's", wrong);
+  if (std::abs(wrong) <= none) return fmt::format("is no part of it, and is in the reference's {:.4g} times", right);
+  return fmt::format("is in it {:.4g} times, {:.4g} times as often as in the reference's", wrong, wrong / right);
+}
+
+std::optional<Diagnosis> explain_by_balancing(const RowsOfScores& rows, const Values& surplus, const Suspect& suspect) {
+  const double most = std::min(suspect.bound * norm_of(suspect.candidate_values), kLargestShareLeft * norm_of(surplus));
+  if (rows.width > kMostExperts || !may_sum_to_zero(surplus, rows.width, most)) return std::nullopt;
+  const std::size_t stored = std::min(kMostChoices, rows.width - 1);  // who chooses all has no preference
+  const std::vector<std::size_t> largest = largest_of_rows(rows, stored);
+  const std::vector<Balancing> ways = find_balancing(rows, largest, stored, surplus, most, suspect);
+  if (ways.empty()) return std::nullopt;
+  std::vector<std::string> words;
+  for (const Balancing& way : ways) words.push_back(way.words);
+  const std::string loss = fmt::format("an auxiliary loss that balances load (E sum f P, f {})",
+                                       fmt::join(words, "; or, which is the same here, "));
+  std::string what = describe_surplus(ways[0].fit.times, loss);
+  const auto times_of = [&](const Values& gradient) {
+    return times_of_balancing(gradient, rows, largest, stored, ways[0], suspect.bound);
+  };
+  const auto right = times_of(suspect.reference_values), wrong = times_of(suspect.candidate_values);
+  if (right && wrong && are_apart_by(*wrong - *right, ways[0].fit.times)) {
+    what = fmt::format("{} {}", loss, describe_times(*right, *wrong));
+  }
+  return suspect.explained_by(Cause::kOtherLoss, ways[0].fit.left / norm_of(suspect.candidate_values), what);
+}
+
+}  // namespace
+
+std::optional<Diagnosis> other_term_of_scores(const Suspect& suspect) {
+  const TensorId& id = suspect.candidate.id;
+  if ((id.kind != Kind::kGradOutput && id.kind != Kind::kGradInput) || suspect.candidate.shape.size() < 2)
+    return std::nullopt;
+  const Kind kind = id.kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput;
+  const LogicalTensor* scores = find_tensor(suspect.evidence.candidate, id.with_kind(kind));
+  if (scores == nullptr || !is_comparable(*scores, suspect.candidate) || scores->shape.back() < 2) return std::nullopt;
+  const RowsOfScores rows(*scores);
+  if (!std::isfinite(norm_of(rows.log_sums))) return std::nullopt;
+  Values surplus = suspect.candidate_values;
+  for (std::size_t i = 0; i < surplus.size(); ++i) surplus[i] -= suspect.reference_values[i];
+  if (auto found = explain_by_z_loss(rows, surplus, suspect)) return found;
+  if (auto found = explain_by_softmax(rows, suspect)) return found;
+  return explain_by_balancing(rows, surplus, suspect);
+}
+
+}  // namespace ttrace

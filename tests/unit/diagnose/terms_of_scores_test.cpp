@@ -1,0 +1,194 @@
+// Tests the causes of gradients with respect to scores that have more or less of one term than the reference's.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+
+#include "merge/values.h"
+#include "support/root_causes.h"
+#include "support/trace_builder.h"
+
+using namespace ttrace;
+using namespace ttrace::test;
+
+TEST_SUITE_BEGIN("diagnose");
+
+namespace {
+
+constexpr std::size_t kRoutedRows = 24, kRoutedSequences = 2, kExperts = 6, kChosen = 2;
+
+Values drawn_for_experts(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> value;
+  Values values(kRoutedRows * kExperts);
+  for (double& each : values) each = static_cast<float>(value(random));
+  return values;
+}
+
+// Scores of tokens, [tokens of a sequence, sequences, experts], which prefer some experts.
+Values routing_scores() {
+  Values scores = drawn_for_experts(1);
+  for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += 0.4 * static_cast<double>(i % kExperts % 3);
+  for (double& score : scores) score = static_cast<float>(score);
+  return scores;
+}
+
+Values routing_shares(const Values& scores) {
+  Values shares = scores;
+  for (std::size_t row = 0; row < kRoutedRows; ++row) {
+    double sum = 0;
+    for (std::size_t j = 0; j < kExperts; ++j) sum += std::exp(scores[row * kExperts + j]);
+    for (std::size_t j = 0; j < kExperts; ++j) shares[row * kExperts + j] = std::exp(scores[row * kExperts + j]) / sum;
+  }
+  return shares;
+}
+
+bool is_chosen(const Values& scores, std::size_t row, std::size_t expert) {
+  std::size_t larger = 0;
+  for (std::size_t j = 0; j < kExperts; ++j) larger += scores[row * kExperts + j] > scores[row * kExperts + expert];
+  return larger < kChosen;
+}
+
+// What comes back through a softmax for `of_shares`.
+Values through_softmax(const Values& shares, const Values& of_shares) {
+  Values gradient = shares;
+  for (std::size_t row = 0; row < kRoutedRows; ++row) {
+    double mean = 0;
+    for (std::size_t j = 0; j < kExperts; ++j) mean += shares[row * kExperts + j] * of_shares[row * kExperts + j];
+    for (std::size_t j = 0; j < kExperts; ++j) gradient[row * kExperts + j] *= of_shares[row * kExperts + j] - mean;
+  }
+  return gradient;
+}
+
+// The gradient of the loss that balances experts, with the choices counted over all rows or by sequence.
+Values balancing(const Values& scores, bool by_sequence) {
+  const Values shares = routing_shares(scores);
+  Values of_shares(scores.size());
+  for (std::size_t row = 0; row < kRoutedRows; ++row) {
+    for (std::size_t j = 0; j < kExperts; ++j) {
+      double chosen = 0, rows = 0;
+      for (std::size_t other = 0; other < kRoutedRows; ++other) {
+        if (by_sequence && other % kRoutedSequences != row % kRoutedSequences) continue;
+        chosen += is_chosen(scores, other, j);
+        rows += 1;
+      }
+      of_shares[row * kExperts + j] = kExperts * chosen / (kChosen * rows) / kRoutedRows;
+    }
+  }
+  return through_softmax(shares, of_shares);
+}
+
+// The gradient of what experts return, which comes back for the chosen alone.
+Values of_experts(const Values& scores) {
+  Values of_shares = drawn_for_experts(2);
+  for (std::size_t i = 0; i < of_shares.size(); ++i) {
+    of_shares[i] = is_chosen(scores, i / kExperts, i % kExperts) ? of_shares[i] / 8 : 0;
+  }
+  return through_softmax(routing_shares(scores), of_shares);
+}
+
+Values sum_of(Values values, const Values& more, double times) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += times * more[i];
+  return values;
+}
+
+RootCause root_of_scores(const Values& right, const Values& wrong, double allowed = 1e-5) {
+  const auto trace = [](const std::string& run, const Values& gradient) {
+    TraceBuilder builder;
+    builder.axes("").run_id(run);
+    for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
+      TensorSpec spec;
+      spec.id = {.microbatch = 0, .kind = kind, .name = "router:logits"};
+      spec.shape = {kRoutedRows / kRoutedSequences, kRoutedSequences, kExperts};
+      spec.values = [values = kind == Kind::kOutput ? routing_scores() : gradient](std::int32_t, std::int64_t i) {
+        return values[static_cast<std::size_t>(i)];
+      };
+      builder.tensor(spec);
+    }
+    return builder.read();
+  };
+  const std::vector<RootCause> roots =
+      roots_between(trace("reference", right), trace("candidate", wrong), "", allowing(allowed));
+  REQUIRE(!roots.empty());
+  return roots[0];
+}
+
+void check_term(const RootCause& root, const std::string& words) {
+  CHECK_MESSAGE(root.diagnosis == Cause::kOtherLoss, root.sentence);
+  CHECK_MESSAGE(has(root.sentence, words), root.sentence);
+}
+
+void check_no_term(const RootCause& root) { CHECK_MESSAGE(root.diagnosis != Cause::kOtherLoss, root.sentence); }
+
+}  // namespace
+
+TEST_CASE("a load-balancing loss that counts otherwise in what the router's scores get back") {
+  const Values scores = routing_scores(), experts = of_experts(scores);
+  const Values of_all = balancing(scores, false), of_sequences = balancing(scores, true);
+  const auto with = [&](const Values& loss, double times) { return sum_of(experts, loss, times); };
+  check_term(
+      root_of_scores(with(of_all, 2), with(of_all, 1)),
+      "an auxiliary loss that balances load (E sum f P, f of the 2 largest scores of a row, over all 24 rows) is "
+      "in it 1 times, 0.5 times as often as in the reference's");
+  check_term(root_of_scores(with(of_sequences, 1), with(of_sequences, 3)),
+             "over each of the 2 sequences along dimension 1) is in it 3 times, 3 times as often");
+  check_term(root_of_scores(with(of_all, 0), with(of_all, 1)), "is in it 1 times, and is no part of the reference's");
+  check_term(root_of_scores(with(of_all, 1), with(of_all, 0)), "is no part of it, and is in the reference's 1 times");
+}
+
+TEST_CASE("a load-balancing loss beside gradients that hide how often it counts") {
+  const Values scores = routing_scores(), rest = drawn_for_experts(7), loss = balancing(scores, false);
+  check_term(root_of_scores(sum_of(rest, loss, 2), sum_of(rest, loss, 1)),
+             "it has 1 times the gradient of an auxiliary loss that balances load");
+}
+
+TEST_CASE("a gradient of a router that another loss moves is not said to balance load") {
+  const Values scores = routing_scores(), experts = of_experts(scores), shares = routing_shares(scores);
+  Values other_experts = balancing(scores, false);  // the choices of each expert counted for the next
+  Values of_shares(scores.size());
+  for (std::size_t i = 0; i < of_shares.size(); ++i) {
+    double chosen = 0;
+    for (std::size_t row = 0; row < kRoutedRows; ++row) chosen += is_chosen(scores, row, (i + 1) % kExperts);
+    of_shares[i] = chosen / kRoutedRows;
+  }
+  check_no_term(root_of_scores(experts, sum_of(experts, through_softmax(shares, of_shares), 0.1)));
+  check_no_term(root_of_scores(experts, sum_of(experts, through_softmax(shares, drawn_for_experts(3)), 0.1)));
+  other_experts[3] += 0.1;
+  check_no_term(root_of_scores(experts, sum_of(experts, other_experts, 1)));
+}
+
+TEST_CASE("a z-loss that counts otherwise in what the router's scores get back") {
+  const Values scores = routing_scores(), experts = of_experts(scores), shares = routing_shares(scores);
+  Values z_loss = shares, of_squares = shares;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const std::size_t row = i / kExperts;
+    double sum = 0;
+    for (std::size_t j = 0; j < kExperts; ++j) sum += std::exp(scores[row * kExperts + j]);
+    z_loss[i] *= 2 * std::log(sum) / kRoutedRows;
+    of_squares[i] *= std::log(sum) * std::log(sum) / kRoutedRows;
+  }
+  check_term(root_of_scores(sum_of(experts, z_loss, 0.2), sum_of(experts, z_loss, 0.3)),
+             "it has 0.1 times the gradient of a z-loss");
+  check_no_term(root_of_scores(sum_of(experts, of_squares, 0.2), sum_of(experts, of_squares, 0.3)));
+}
+
+TEST_CASE("a log-softmax of soft labels whose backward lacks the softmax, beside a cross entropy") {
+  const Values scores = routing_scores(), shares = routing_shares(scores),
+               labels = routing_shares(drawn_for_experts(5));
+  const double rows = kRoutedRows;
+  Values right(scores.size()), wrong(scores.size()), squared(scores.size());
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double hard = i % kExperts == i / kExperts % kExperts ? 1 : 0;
+    right[i] = (shares[i] - labels[i] + shares[i] - hard) / rows;
+    wrong[i] = (-labels[i] + shares[i] - hard) / rows;
+    squared[i] = right[i] - shares[i] * shares[i] / rows;
+  }
+  check_term(root_of_scores(right, wrong),
+             "the softmax of a row's scores times the sum of the row's gradient is not taken off (-0.04167 in each of "
+             "the 24 rows");
+  check_no_term(root_of_scores(right, squared));
+  const Values rest = drawn_for_experts(8);  // whose rows do not sum to zero
+  check_no_term(root_of_scores(rest, sum_of(rest, shares, -1 / rows), 1e-6));
+}
+
+TEST_SUITE_END();
