@@ -68,8 +68,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
      "forward or on ranks whose copies must be equal"},
     {Cause::kOtherLoss, "other-loss",
      "is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another "
-     "number, of other labels or rows that count or with other weights of them, at another temperature, or "
-     "with another part of a further loss"},
+     "number, of other labels or rows that count or with other weights of them, at another temperature, "
+     "with another part of a further loss, or without what a softmax's backward takes off"},
     {Cause::kOtherNorm, "other-norm",
      "is a norm of gradients that lacks some of them, counts some twice, or is another norm of all"},
     {Cause::kOtherGroup, "other-group",
@@ -80,6 +80,9 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kOtherAverage, "other-average",
      "is a moving average that follows its parameter otherwise: as that was before its step, or by another decay; or "
      "running statistics that follow others of the same samples"},
+    {Cause::kOtherFunction, "other-function",
+     "is a function of the reference's value, or the reference's one of it: a softmax, an activation, a logarithm that "
+     "is applied once more or once less"},
 });
 static_assert(has_every_enumerator<kCauseWords>());
 

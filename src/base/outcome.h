@@ -72,6 +72,7 @@ enum class Cause : std::uint8_t {
   kOtherGroup,
   kOwnSamples,
   kOtherAverage,
+  kOtherFunction,
 };
 std::string_view name_of(Cause cause);
 Vocabulary<Cause> vocabulary_of(Cause);

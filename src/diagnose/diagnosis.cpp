@@ -49,6 +49,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {bias_alone, When::kManyValues},
     {stale, When::kManyValues},
     {other_tensor, When::kManyValues},
+    {function_of_reference, When::kManyValues},
     {other_part, When::kManyValues},
     {permuted_blocks, When::kManyValues},
     {reinterpreted, When::kManyValues},

@@ -119,6 +119,8 @@ std::optional<Diagnosis> never_updated(const Suspect& suspect);
 std::optional<Diagnosis> bias_alone(const Suspect& suspect);
 std::optional<Diagnosis> stale(const Suspect& suspect);
 std::optional<Diagnosis> other_tensor(const Suspect& suspect);
+// The values are a function of the reference's, or these of them: functions.cpp.
+std::optional<Diagnosis> function_of_reference(const Suspect& suspect);
 // A moving average of a parameter follows it otherwise: moving_averages.cpp.
 std::optional<Diagnosis> follows_otherwise(const Suspect& suspect);
 // Running statistics follow the samples otherwise: running_statistics.cpp.

@@ -148,8 +148,8 @@ export type Cause =
   // on ranks whose copies must be equal
   | "drawn-otherwise"
   // is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another number, of other
-  // labels or rows that count or with other weights of them, at another temperature, or with another part of a further
-  // loss
+  // labels or rows that count or with other weights of them, at another temperature, with another part of a further
+  // loss, or without what a softmax's backward takes off
   | "other-loss"
   | "other-norm" // is a norm of gradients that lacks some of them, counts some twice, or is another norm of all
   // is a main gradient that was reduced along another axis than its own, over other parameters of its kind
@@ -160,6 +160,9 @@ export type Cause =
   // is a moving average that follows its parameter otherwise: as that was before its step, or by another decay; or
   // running statistics that follow others of the same samples
   | "other-average"
+  // is a function of the reference's value, or the reference's one of it: a softmax, an activation, a logarithm that is
+  // applied once more or once less
+  | "other-function"
 
 export type Standing =
   | "confirmed" // the module is wrong by itself
