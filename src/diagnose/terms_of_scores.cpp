@@ -22,8 +22,8 @@ namespace {
 constexpr std::size_t kFewestScores = 4;  // in a row
 constexpr std::size_t kMostChoices = 8;   // of a row: the experts that a token goes to
 constexpr std::size_t kMostExperts = 1024;
-constexpr double kSameNumber = 1e-3;  // relative: numbers that are read from rounded gradients
-constexpr double kLeastTold = 1e-3;   // of a term's norm: what is left of it where a part of it tells the whole
+constexpr double kSameNumber = 1e-3;    // relative: numbers that are read from rounded gradients
+constexpr std::size_t kFirstRows = 64;  // which mostly tell that a term is another
 
 // Rows of scores along their last dimension.
 struct RowsOfScores {
@@ -49,10 +49,16 @@ struct TermFit {
   double times = 0, left = 0;  // the second: the norm of what it leaves
 };
 
-TermFit fit_term(const Values& surplus, const Values& term) {
-  const double square = dot_of(term, term), dot = dot_of(surplus, term);
-  if (!(square > 0)) return {0, norm_of(surplus)};
-  return {dot / square, std::sqrt(std::max(0.0, dot_of(surplus, surplus) - dot * dot / square))};
+// Of a term that has fewer rows, in as many.
+TermFit fit_term(std::span<const double> surplus, const Values& term) {
+  double dot = 0, square = 0, of_surplus = 0;
+  for (std::size_t i = 0; i < term.size(); ++i) {
+    dot += surplus[i] * term[i];
+    square += term[i] * term[i];
+    of_surplus += surplus[i] * surplus[i];
+  }
+  if (!(square > 0)) return {0, std::sqrt(of_surplus)};
+  return {dot / square, std::sqrt(std::max(0.0, of_surplus - dot * dot / square))};
 }
 
 Values z_loss_gradient(const RowsOfScores& rows) {
@@ -122,39 +128,47 @@ std::size_t sequence_of(std::size_t row, const Slices& sequences) {
   return static_cast<std::size_t>(static_cast<std::int64_t>(row) / sequences.inner % sequences.extent);
 }
 
-// Returns the indices of the largest scores of each row, the largest first.
-std::vector<std::size_t> largest_of_rows(const RowsOfScores& rows, std::size_t choices) {
-  std::vector<std::size_t> largest, order(rows.width);
-  for (std::size_t start = 0; start < rows.scores.size(); start += rows.width) {
-    std::iota(order.begin(), order.end(), 0);
-    const auto end = order.begin() + static_cast<std::ptrdiff_t>(choices);
-    std::partial_sort(order.begin(), end, order.end(), [&](std::size_t a, std::size_t b) {
-      const double of_a = rows.scores[start + a], of_b = rows.scores[start + b];
-      return of_a != of_b ? of_a > of_b : a < b;
-    });
-    largest.insert(largest.end(), order.begin(), end);
+// The largest scores of each row, the largest first.
+struct Choices {
+  std::size_t stored = 0;            // of a row
+  std::vector<std::size_t> indices;  // by row
+
+  Choices(const RowsOfScores& rows, std::size_t of_row) : stored(of_row) {
+    std::vector<std::size_t> order(rows.width);
+    for (std::size_t start = 0; start < rows.scores.size(); start += rows.width) {
+      std::iota(order.begin(), order.end(), 0);
+      const auto end = order.begin() + static_cast<std::ptrdiff_t>(stored);
+      std::partial_sort(order.begin(), end, order.end(), [&](std::size_t a, std::size_t b) {
+        const double of_a = rows.scores[start + a], of_b = rows.scores[start + b];
+        return of_a != of_b ? of_a > of_b : a < b;
+      });
+      indices.insert(indices.end(), order.begin(), end);
+    }
   }
-  return largest;
+  std::span<const std::size_t> of_row(std::size_t row, std::size_t count) const {
+    return std::span(indices).subspan(row * stored, count);
+  }
+};
+
+// Returns the part of all choices that fell on each score, `count` by each row, by sequence.
+Values parts_of_choices(const RowsOfScores& rows, const Choices& choices, std::size_t count, const Slices& sequences) {
+  Values parts(static_cast<std::size_t>(sequences.extent) * rows.width);
+  const double one = static_cast<double>(sequences.extent) / static_cast<double>(rows.count() * count);
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    for (const std::size_t j : choices.of_row(row, count)) parts[sequence_of(row, sequences) * rows.width + j] += one;
+  }
+  return parts;
 }
 
-// Returns the gradient of the load-balancing loss, `choices` by each row, from the `stored` largest of each row.
-Values balancing_gradient(const RowsOfScores& rows, const std::vector<std::size_t>& largest, std::size_t stored,
-                          std::size_t choices, const Slices& sequences) {
-  const auto count = static_cast<std::size_t>(sequences.extent);
-  Values parts(count * rows.width);  // by sequence and score
-  for (std::size_t row = 0; row < rows.count(); ++row) {
-    const std::size_t start = sequence_of(row, sequences) * rows.width;
-    for (std::size_t k = 0; k < choices; ++k) parts[start + largest[row * stored + k]] += 1;
-  }
-  const double all = static_cast<double>(rows.count() * choices) / static_cast<double>(count);
-  Values gradient = rows.shares;
-  for (std::size_t row = 0; row < rows.count(); ++row) {
+// Returns the gradient of the load-balancing loss with respect to the scores of the first rows.
+Values balancing_gradient(const RowsOfScores& rows, const Values& parts, const Slices& sequences, std::size_t first) {
+  Values gradient(rows.shares.begin(), rows.shares.begin() + static_cast<std::ptrdiff_t>(first * rows.width));
+  const double scale = static_cast<double>(rows.width) / static_cast<double>(rows.count());
+  for (std::size_t row = 0; row < first; ++row) {
     const std::span<double> of_row = std::span(gradient).subspan(row * rows.width, rows.width);
     const std::span<const double> part = std::span(parts).subspan(sequence_of(row, sequences) * rows.width, rows.width);
     const double mean = std::inner_product(of_row.begin(), of_row.end(), part.begin(), 0.0);
-    for (std::size_t j = 0; j < rows.width; ++j) {
-      of_row[j] *= (part[j] - mean) / all * static_cast<double>(rows.width) / static_cast<double>(rows.count());
-    }
+    for (std::size_t j = 0; j < rows.width; ++j) of_row[j] *= (part[j] - mean) * scale;
   }
   return gradient;
 }
@@ -173,23 +187,29 @@ bool may_sum_to_zero(const Values& values, std::size_t width, double most) {
 // A way of counting that explains what the candidate has more.
 struct Balancing {
   TermFit fit;
-  std::size_t choices = 0;
-  Values gradient;  // of the loss
+  std::size_t count = 0;  // of a row's choices
+  Values gradient;        // of the loss
   std::string words;
 };
 
-// Returns the ways that explain the surplus: the nearest first, and those that rounding does not tell from it.
-std::vector<Balancing> find_balancing(const RowsOfScores& rows, const std::vector<std::size_t>& largest,
-                                      std::size_t stored, const Values& surplus, double most, const Suspect& suspect) {
+// Returns the ways that explain the surplus: the nearest first, and those that rounding does not tell from it. What the
+// first rows alone leave of the others is enough to go on.
+std::vector<Balancing> find_balancing(const RowsOfScores& rows, const Choices& choices, const Values& surplus,
+                                      double most, const Suspect& suspect) {
   std::vector<Balancing> found;
-  for (std::size_t choices = 1; choices <= stored; ++choices) {
+  for (std::size_t count = 1; count <= choices.stored; ++count) {
     for (const Counting& counting : countings_of(suspect.reference.shape)) {
-      Values gradient = balancing_gradient(rows, largest, stored, choices, counting.sequences);
+      const Values parts = parts_of_choices(rows, choices, count, counting.sequences);
+      const auto of_first = [&](std::size_t first) {
+        return balancing_gradient(rows, parts, counting.sequences, first);
+      };
+      if (fit_term(surplus, of_first(std::min(rows.count(), kFirstRows))).left > most) continue;
+      Values gradient = of_first(rows.count());
       const TermFit fit = fit_term(surplus, gradient);
       if (fit.left > most) continue;
-      found.push_back({fit, choices, std::move(gradient),
-                       choices == 1 ? fmt::format("of the largest score of a row, {}", counting.words)
-                                    : fmt::format("of the {} largest scores of a row, {}", choices, counting.words)});
+      found.push_back({fit, count, std::move(gradient),
+                       count == 1 ? fmt::format("of the largest score of a row, {}", counting.words)
+                                  : fmt::format("of the {} largest scores of a row, {}", count, counting.words)});
     }
   }
   std::stable_sort(found.begin(), found.end(),
@@ -202,38 +222,25 @@ std::vector<Balancing> find_balancing(const RowsOfScores& rows, const std::vecto
 }
 
 // Returns how often a side's gradient has the loss. What comes back for the choices of a row moves its other scores by a
-// multiple of their shares; what these have beside it is the loss's. Nothing where they have more.
-std::optional<double> times_of_balancing(const Values& gradient, const RowsOfScores& rows,
-                                         const std::vector<std::size_t>& largest, std::size_t stored,
-                                         const Balancing& balancing, double bound) {
-  Values beside(gradient.size()), term(gradient.size());
-  std::vector<bool> is_chosen(rows.width);
+// multiple of their shares; what these have beside it is the loss's. Nothing where that does not tell the number.
+std::optional<double> times_of_balancing(const Values& gradient, const RowsOfScores& rows, const Choices& choices,
+                                         const Balancing& balancing) {
+  Values beside = gradient, term = balancing.gradient;
   for (std::size_t row = 0; row < rows.count(); ++row) {
-    std::fill(is_chosen.begin(), is_chosen.end(), false);
-    for (std::size_t k = 0; k < balancing.choices; ++k) is_chosen[largest[row * stored + k]] = true;
-    double square = 0, of_gradient = 0, of_term = 0;
-    for (std::size_t j = 0; j < rows.width; ++j) {
-      const std::size_t i = row * rows.width + j;
-      if (is_chosen[j]) continue;
-      square += rows.shares[i] * rows.shares[i];
-      of_gradient += rows.shares[i] * gradient[i];
-      of_term += rows.shares[i] * balancing.gradient[i];
-    }
-    if (!(square > 0)) continue;
-    for (std::size_t j = 0; j < rows.width; ++j) {
-      const std::size_t i = row * rows.width + j;
-      if (is_chosen[j]) continue;
-      beside[i] = gradient[i] - of_gradient / square * rows.shares[i];
-      term[i] = balancing.gradient[i] - of_term / square * rows.shares[i];
+    Values others(rows.shares.begin() + static_cast<std::ptrdiff_t>(row * rows.width),
+                  rows.shares.begin() + static_cast<std::ptrdiff_t>((row + 1) * rows.width));
+    for (const std::size_t j : choices.of_row(row, balancing.count)) others[j] = 0;
+    for (Values* values : {&beside, &term}) {
+      const std::span<double> of_row = std::span(*values).subspan(row * rows.width, rows.width);
+      const double times = fit_term(of_row, others).times;
+      for (std::size_t j = 0; j < rows.width; ++j) of_row[j] = others[j] == 0 ? 0 : of_row[j] - times * others[j];
     }
   }
   const TermFit fit = fit_term(beside, term);
-  if (!(norm_of(term) > kLeastTold * norm_of(balancing.gradient)) || fit.left > bound * norm_of(gradient))
-    return std::nullopt;
+  const double told = std::abs(balancing.fit.times) * norm_of(term);
+  if (!(told > 0) || fit.left > told * kLargestShareLeft / static_cast<double>(kFewestValues)) return std::nullopt;
   return fit.times;
 }
-
-bool are_apart_by(double apart, double times) { return std::abs(apart - times) <= kSameNumber * std::abs(times); }
 
 std::string describe_times(double right, double wrong) {
   const double none = kSameNumber * std::abs(wrong - right);
@@ -245,22 +252,17 @@ std::string describe_times(double right, double wrong) {
 std::optional<Diagnosis> explain_by_balancing(const RowsOfScores& rows, const Values& surplus, const Suspect& suspect) {
   const double most = std::min(suspect.bound * norm_of(suspect.candidate_values), kLargestShareLeft * norm_of(surplus));
   if (rows.width > kMostExperts || !may_sum_to_zero(surplus, rows.width, most)) return std::nullopt;
-  const std::size_t stored = std::min(kMostChoices, rows.width - 1);  // who chooses all has no preference
-  const std::vector<std::size_t> largest = largest_of_rows(rows, stored);
-  const std::vector<Balancing> ways = find_balancing(rows, largest, stored, surplus, most, suspect);
+  const Choices choices(rows, std::min(kMostChoices, rows.width - 1));  // who chooses all has no preference
+  const std::vector<Balancing> ways = find_balancing(rows, choices, surplus, most, suspect);
   if (ways.empty()) return std::nullopt;
   std::vector<std::string> words;
   for (const Balancing& way : ways) words.push_back(way.words);
   const std::string loss = fmt::format("an auxiliary loss that balances load (E sum f P, f {})",
                                        fmt::join(words, "; or, which is the same here, "));
-  std::string what = describe_surplus(ways[0].fit.times, loss);
-  const auto times_of = [&](const Values& gradient) {
-    return times_of_balancing(gradient, rows, largest, stored, ways[0], suspect.bound);
-  };
-  const auto right = times_of(suspect.reference_values), wrong = times_of(suspect.candidate_values);
-  if (right && wrong && are_apart_by(*wrong - *right, ways[0].fit.times)) {
-    what = fmt::format("{} {}", loss, describe_times(*right, *wrong));
-  }
+  const auto right = times_of_balancing(suspect.reference_values, rows, choices, ways[0]),
+             wrong = times_of_balancing(suspect.candidate_values, rows, choices, ways[0]);
+  const std::string what = right && wrong ? fmt::format("{} {}", loss, describe_times(*right, *wrong))
+                                          : describe_surplus(ways[0].fit.times, loss);
   return suspect.explained_by(Cause::kOtherLoss, ways[0].fit.left / norm_of(suspect.candidate_values), what);
 }
 
