@@ -69,7 +69,7 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kOtherLoss, "other-loss",
      "is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another "
      "number, of other labels or rows that count or with other weights of them, at another temperature, "
-     "with another part of a further loss, or without what a softmax's backward takes off"},
+     "with another part of a further loss, of more scores, or without what a softmax's backward takes off"},
     {Cause::kOtherNorm, "other-norm",
      "is a norm of gradients that lacks some of them, counts some twice, or is another norm of all"},
     {Cause::kOtherGroup, "other-group",

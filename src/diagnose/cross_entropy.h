@@ -18,6 +18,8 @@
 
 namespace ttrace {
 
+inline constexpr double kReadingSteps = 16;  // rounding steps of an element that a gradient is read to within
+
 struct RowOfEntropy {
   std::size_t label = 0;
   double weight = 0;

@@ -340,6 +340,8 @@ std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const
   if (!found) {
     found = diagnose(finding, false, evidence);
     accounts = found && found->cause == Cause::kUniformFactor && does_factor_account_for(*right, *wrong, *suspect);
+    accounts = accounts || (found && found->cause == Cause::kOtherLoss &&
+                            do_further_scores_account_for(values_of(*right)[0], values_of(*wrong)[0], *suspect));
   }
   const bool has_rank_factors = found && (found->cause == Cause::kRankFactor || found->cause == Cause::kMeanOfMeans);
   if (has_rank_factors && !accounts) {

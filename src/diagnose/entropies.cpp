@@ -21,7 +21,6 @@ namespace {
 
 constexpr double kNearNumber = 1e-4;        // relative: weights are read from fp32 gradients
 constexpr double kNearZLoss = 1e-2;         // relative: it is small beside the rest
-constexpr double kReadingSteps = 16;        // rounding steps of an element, of which a gradient is made
 constexpr std::size_t kFewestLabels = 8;    // that tell a displacement
 constexpr std::int64_t kMostDisplaced = 3;  // rows
 

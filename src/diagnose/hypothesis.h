@@ -139,6 +139,8 @@ std::optional<Diagnosis> weighed_otherwise(const Suspect& suspect);
 // True where the candidate's cross entropy, read from its gradient, differs from the reference's by as much as the losses
 // `right` and `wrong` of their micro-batch do.
 bool does_entropy_account_for(double right, double wrong, const Suspect& suspect);
+// The same of scores that the candidate's softmax has further.
+bool do_further_scores_account_for(double right, double wrong, const Suspect& suspect);
 // The norm of gradients is that of others than all: norms.cpp.
 std::optional<Diagnosis> other_norm(const Suspect& suspect);
 // Says which rank makes the candidate's loss NaN, since it holds nothing to take a mean of; empty where it is no such

@@ -159,7 +159,7 @@ Cause = Literal[
     "drawn-otherwise",
     # is a loss, or the gradient of one, that is made otherwise of the same scores: divided by another number, of other
     # labels or rows that count or with other weights of them, at another temperature, with another part of a further
-    # loss, or without what a softmax's backward takes off
+    # loss, of more scores, or without what a softmax's backward takes off
     "other-loss",
     "other-norm",  # is a norm of gradients that lacks some of them, counts some twice, or is another norm of all
     # is a main gradient that was reduced along another axis than its own, over other parameters of its kind

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "merge/values.h"
@@ -92,10 +93,17 @@ Values sum_of(Values values, const Values& more, double times) {
   return values;
 }
 
-RootCause root_of_scores(const Values& right, const Values& wrong, double allowed = 1e-5) {
-  const auto trace = [](const std::string& run, const Values& gradient) {
+// `losses` are that of the reference and that of the candidate; none: they are not recorded.
+RootCause root_of_scores(const Values& right, const Values& wrong, double allowed = 1e-5, const Values& losses = {}) {
+  const auto trace = [&](const std::string& run, const Values& gradient) {
     TraceBuilder builder;
     builder.axes("").run_id(run);
+    if (!losses.empty()) {
+      TensorSpec loss;
+      loss.id = {.microbatch = 0, .kind = Kind::kScalar, .name = "loss"};
+      loss.values = [value = losses[&gradient == &right ? 0 : 1]](std::int32_t, std::int64_t) { return value; };
+      builder.tensor(loss);
+    }
     for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
       TensorSpec spec;
       spec.id = {.microbatch = 0, .kind = kind, .name = "router:logits"};
@@ -184,11 +192,39 @@ TEST_CASE("a log-softmax of soft labels whose backward lacks the softmax, beside
     squared[i] = right[i] - shares[i] * shares[i] / rows;
   }
   check_term(root_of_scores(right, wrong),
-             "the softmax of a row's scores times the sum of the row's gradient is not taken off (-0.04167 in each of "
-             "the 24 rows");
+             "the softmax of a row's scores times the sum of the row's gradient is not taken off (-0.04167 in "
+             "24 rows");
   check_no_term(root_of_scores(right, squared));
   const Values rest = drawn_for_experts(8);  // whose rows do not sum to zero
   check_no_term(root_of_scores(rest, sum_of(rest, shares, -1 / rows), 1e-6));
+}
+
+TEST_CASE("a cross entropy whose softmax has more scores than the model's, as of padding that is not masked") {
+  const Values scores = routing_scores(), shares = routing_shares(scores);
+  const auto gradient_with = [&](const std::function<double(std::size_t)>& more) {
+    Values gradient = shares;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const std::size_t row = i / kExperts;
+      const double sum = std::exp(scores[row * kExperts]) / shares[row * kExperts];
+      gradient[i] *= sum / (sum + more(row));
+      gradient[i] = (gradient[i] - (i % kExperts == row % kExperts ? 1 : 0)) / kRoutedRows;
+    }
+    return gradient;
+  };
+  double loss = 0;
+  for (std::size_t row = 0; row < kRoutedRows; ++row) {
+    loss += std::log1p(3 * shares[row * kExperts] / std::exp(scores[row * kExperts])) / kRoutedRows;
+  }
+  const Values right = gradient_with([](std::size_t) { return 0; });
+  const Values padded = gradient_with([](std::size_t) { return 3; });
+  const std::string words = "larger by 3 in each row, as 3 further scores of 0 make it (padding that is not masked?)";
+  check_term(root_of_scores(right, padded), words);
+  check_term(root_of_scores(right, padded, 1e-5, {2, 2 + loss}), words);
+  const RootCause otherwise = root_of_scores(right, padded, 1e-5, {2, 2.5 + loss});
+  CHECK_MESSAGE(otherwise.diagnosis == Cause::kRegion, otherwise.sentence);
+  check_term(root_of_scores(right, gradient_with([](std::size_t) { return 2.5; })), "larger by 2.5 in each row");
+  const RootCause varied = root_of_scores(right, gradient_with([](std::size_t row) { return 1.0 + row % 3; }));
+  check_term(varied, "where a softmax's backward is not whole, or the softmax is over more scores than these");
 }
 
 TEST_SUITE_END();
