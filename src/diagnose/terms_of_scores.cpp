@@ -6,11 +6,12 @@
 //   a z-loss                2 l p / T, of the mean of l^2, l = log sum exp x
 //   a load-balancing loss   E p (f - sum_j p_j f_j) / T, of E sum_j f_j P_j: P is the mean of p, and f_j the part of all
 //                           choices that fell on j. Each row chooses k; they are counted over all rows, or over those of
-//                           each sequence, of which the loss is then the mean
+//                           each sequence or rank, of which the loss is then the mean
 //
 // Nothing is fitted to the first, and one number to each of the others.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/lookup.h"
@@ -112,7 +113,8 @@ std::optional<FurtherScores> find_further_scores(const RowsOfScores& rows, const
   if (!entropy || entropy->temperature != 1 || entropy->smoothing != 0 || entropy->z_loss != 0) return std::nullopt;
   std::optional<FurtherScores> found;
   for (std::size_t row = 0; row < rows.count(); ++row) {
-    if (!entropy->rows[row]) continue;
+    if (!entropy->rows[row] && sums[row] == 0) continue;
+    if (!entropy->rows[row]) return std::nullopt;
     const double weight = entropy->rows[row]->weight;
     const double sum = -sums[row] / (weight + sums[row]) * std::exp(rows.log_sums[row]);
     if (!(sum > 0) || !std::isfinite(sum)) return std::nullopt;
@@ -181,23 +183,46 @@ std::optional<Diagnosis> explain_by_softmax(const RowsOfScores& rows, const Susp
 // How the choices of rows are counted.
 struct Counting {
   std::string words;
-  Slices sequences;  // the rows of one sequence have the same index of the middle
+  std::vector<std::size_t> group_of;  // by row; the choices of a group's rows are counted together
 };
 
-std::vector<Counting> countings_of(const Shape& shape) {
-  const auto rows = element_count(shape) / shape.back();
-  std::vector<Counting> countings = {{fmt::format("over all {} rows", rows), Slices({1, rows}, 0)}};
-  for (std::size_t dim = 0; shape.size() > 2 && dim + 1 < shape.size(); ++dim) {
-    if (shape[dim] < 2 || shape[dim] == rows) continue;
-    Shape of_rows(shape.begin(), shape.end() - 1);
-    countings.push_back(
-        {fmt::format("over each of the {} sequences along dimension {}", shape[dim], dim), Slices(of_rows, dim)});
+Counting counting_along(const std::string& words, const Slices& slices) {
+  Counting counting{words, {}};
+  for (std::int64_t row = 0; row < slices.outer * slices.extent * slices.inner; ++row) {
+    counting.group_of.push_back(static_cast<std::size_t>(row / slices.inner % slices.extent));
   }
-  return countings;
+  return counting;
 }
 
-std::size_t sequence_of(std::size_t row, const Slices& sequences) {
-  return static_cast<std::size_t>(static_cast<std::int64_t>(row) / sequences.inner % sequences.extent);
+// Nothing where a row is on several ranks, or all are on one.
+std::optional<Counting> counting_by_rank(std::int64_t rows, const Suspect& suspect) {
+  Counting counting{"over each rank's own rows", std::vector<std::size_t>(static_cast<std::size_t>(rows))};
+  std::vector<std::int32_t> ranks(counting.group_of.size(), -1);
+  std::map<std::int32_t, std::size_t> groups;
+  for (const LocalTensor& part : suspect.parts) {
+    for (const std::int64_t place : part.positions) {
+      if (place < 0) continue;
+      const auto row = static_cast<std::size_t>(place / suspect.reference.shape.back());
+      if (ranks[row] >= 0 && ranks[row] != part.rank) return std::nullopt;
+      ranks[row] = part.rank;
+      counting.group_of[row] = groups.try_emplace(part.rank, groups.size()).first->second;
+    }
+  }
+  if (groups.size() < 2) return std::nullopt;
+  return counting;
+}
+
+std::vector<Counting> countings_of(const Suspect& suspect) {
+  const Shape& shape = suspect.reference.shape;
+  const auto rows = element_count(shape) / shape.back();
+  std::vector<Counting> countings = {counting_along(fmt::format("over all {} rows", rows), Slices({1, rows}, 0))};
+  for (std::size_t dim = 0; shape.size() > 2 && dim + 1 < shape.size(); ++dim) {
+    if (shape[dim] < 2 || shape[dim] == rows) continue;
+    countings.push_back(counting_along(fmt::format("over each of the {} sequences along dimension {}", shape[dim], dim),
+                                       Slices(Shape(shape.begin(), shape.end() - 1), dim)));
+  }
+  if (auto by_rank = counting_by_rank(rows, suspect)) countings.push_back(std::move(*by_rank));
+  return countings;
 }
 
 // The largest scores of each row, the largest first.
@@ -222,27 +247,52 @@ struct Choices {
   }
 };
 
-// Returns the part of all choices that fell on each score, `count` by each row, by sequence.
-Values parts_of_choices(const RowsOfScores& rows, const Choices& choices, std::size_t count, const Slices& sequences) {
-  Values parts(static_cast<std::size_t>(sequences.extent) * rows.width);
-  const double one = static_cast<double>(sequences.extent) / static_cast<double>(rows.count() * count);
+// Returns the part of all choices that fell on each score, `count` by each row, by group.
+Values parts_of_choices(const RowsOfScores& rows, const Choices& choices, std::size_t count, const Counting& counting) {
+  std::vector<double> sizes(*std::max_element(counting.group_of.begin(), counting.group_of.end()) + 1);
+  for (const std::size_t group : counting.group_of) sizes[group] += 1;
+  Values parts(sizes.size() * rows.width);
   for (std::size_t row = 0; row < rows.count(); ++row) {
-    for (const std::size_t j : choices.of_row(row, count)) parts[sequence_of(row, sequences) * rows.width + j] += one;
+    const std::size_t group = counting.group_of[row];
+    for (const std::size_t j : choices.of_row(row, count)) {
+      parts[group * rows.width + j] += 1 / (sizes[group] * static_cast<double>(count));
+    }
   }
   return parts;
 }
 
-// Returns the gradient of the load-balancing loss with respect to the scores of the first rows.
-Values balancing_gradient(const RowsOfScores& rows, const Values& parts, const Slices& sequences, std::size_t first) {
-  Values gradient(rows.shares.begin(), rows.shares.begin() + static_cast<std::ptrdiff_t>(first * rows.width));
-  const double scale = static_cast<double>(rows.width) / static_cast<double>(rows.count());
-  for (std::size_t row = 0; row < first; ++row) {
-    const std::span<double> of_row = std::span(gradient).subspan(row * rows.width, rows.width);
-    const std::span<const double> part = std::span(parts).subspan(sequence_of(row, sequences) * rows.width, rows.width);
-    const double mean = std::inner_product(of_row.begin(), of_row.end(), part.begin(), 0.0);
-    for (std::size_t j = 0; j < rows.width; ++j) of_row[j] *= (part[j] - mean) * scale;
+// A load-balancing loss, by how many choices each row has and how they are counted.
+struct Balance {
+  std::size_t count = 0;
+  const Counting* counting = nullptr;
+  Values parts;
+
+  // Returns the gradient with respect to the scores of the first rows.
+  Values gradient(const RowsOfScores& rows, std::size_t first) const {
+    Values values(rows.shares.begin(), rows.shares.begin() + static_cast<std::ptrdiff_t>(first * rows.width));
+    const double scale = static_cast<double>(rows.width) / static_cast<double>(rows.count());
+    for (std::size_t row = 0; row < first; ++row) {
+      const std::span<double> of_row = std::span(values).subspan(row * rows.width, rows.width);
+      const std::span<const double> part = std::span(parts).subspan(counting->group_of[row] * rows.width, rows.width);
+      const double mean = std::inner_product(of_row.begin(), of_row.end(), part.begin(), 0.0);
+      for (std::size_t j = 0; j < rows.width; ++j) of_row[j] *= (part[j] - mean) * scale;
+    }
+    return values;
   }
-  return gradient;
+  std::string describe_choices() const {
+    return count == 1 ? "of the largest score of a row" : fmt::format("of the {} largest scores of a row", count);
+  }
+};
+
+std::vector<Balance> balances_of(const RowsOfScores& rows, const Choices& choices,
+                                 const std::vector<Counting>& countings) {
+  std::vector<Balance> balances;
+  for (std::size_t count = 1; count <= choices.stored; ++count) {
+    for (const Counting& counting : countings) {
+      balances.push_back({count, &counting, parts_of_choices(rows, choices, count, counting)});
+    }
+  }
+  return balances;
 }
 
 // True where the rows of a tensor may sum to zero but for a part of it that has the norm `most`.
@@ -256,33 +306,23 @@ bool may_sum_to_zero(const Values& values, std::size_t width, double most) {
   return square <= static_cast<double>(width) * most * most;
 }
 
-// A way of counting that explains what the candidate has more.
+// A loss that explains what the candidate has more.
 struct Balancing {
   TermFit fit;
-  std::size_t count = 0;  // of a row's choices
-  Values gradient;        // of the loss
-  std::string words;
+  const Balance* balance = nullptr;
+  Values gradient;  // of the loss
 };
 
-// Returns the ways that explain the surplus: the nearest first, and those that rounding does not tell from it. What the
+// Returns the losses that explain the surplus: the nearest first, and those that rounding does not tell from it. What the
 // first rows alone leave of the others is enough to go on.
-std::vector<Balancing> find_balancing(const RowsOfScores& rows, const Choices& choices, const Values& surplus,
-                                      double most, const Suspect& suspect) {
+std::vector<Balancing> find_balancing(const RowsOfScores& rows, const std::vector<Balance>& balances,
+                                      const Values& surplus, double most, const Suspect& suspect) {
   std::vector<Balancing> found;
-  for (std::size_t count = 1; count <= choices.stored; ++count) {
-    for (const Counting& counting : countings_of(suspect.reference.shape)) {
-      const Values parts = parts_of_choices(rows, choices, count, counting.sequences);
-      const auto of_first = [&](std::size_t first) {
-        return balancing_gradient(rows, parts, counting.sequences, first);
-      };
-      if (fit_term(surplus, of_first(std::min(rows.count(), kFirstRows))).left > most) continue;
-      Values gradient = of_first(rows.count());
-      const TermFit fit = fit_term(surplus, gradient);
-      if (fit.left > most) continue;
-      found.push_back({fit, count, std::move(gradient),
-                       count == 1 ? fmt::format("of the largest score of a row, {}", counting.words)
-                                  : fmt::format("of the {} largest scores of a row, {}", count, counting.words)});
-    }
+  for (const Balance& balance : balances) {
+    if (fit_term(surplus, balance.gradient(rows, std::min(rows.count(), kFirstRows))).left > most) continue;
+    Values gradient = balance.gradient(rows, rows.count());
+    const TermFit fit = fit_term(surplus, gradient);
+    if (fit.left <= most) found.push_back({fit, &balance, std::move(gradient)});
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const Balancing& a, const Balancing& b) { return a.fit.left < b.fit.left; });
@@ -301,7 +341,7 @@ std::optional<double> times_of_balancing(const Values& gradient, const RowsOfSco
   for (std::size_t row = 0; row < rows.count(); ++row) {
     Values others(rows.shares.begin() + static_cast<std::ptrdiff_t>(row * rows.width),
                   rows.shares.begin() + static_cast<std::ptrdiff_t>((row + 1) * rows.width));
-    for (const std::size_t j : choices.of_row(row, balancing.count)) others[j] = 0;
+    for (const std::size_t j : choices.of_row(row, balancing.balance->count)) others[j] = 0;
     for (Values* values : {&beside, &term}) {
       const std::span<double> of_row = std::span(*values).subspan(row * rows.width, rows.width);
       const double times = fit_term(of_row, others).times;
@@ -321,14 +361,43 @@ std::string describe_times(double right, double wrong) {
   return fmt::format("is in it {:.4g} times, {:.4g} times as often as in the reference's", wrong, wrong / right);
 }
 
+// The loss is as often in both, of choices that are counted otherwise.
+std::optional<Diagnosis> explain_by_counting(const RowsOfScores& rows, const std::vector<Balance>& balances,
+                                             const Values& surplus, double most, const Suspect& suspect) {
+  const auto fit_between = [&](const Balance& wrong, const Balance& right, std::size_t first) {
+    const Values gradient = wrong.gradient(rows, first), other = right.gradient(rows, first);
+    Values apart = gradient;
+    for (std::size_t i = 0; i < apart.size(); ++i) apart[i] -= other[i];
+    return fit_term(surplus, apart);
+  };
+  for (const Balance& wrong : balances) {
+    for (const Balance& right : balances) {
+      if (wrong.count != right.count || &wrong == &right) continue;
+      if (fit_between(wrong, right, std::min(rows.count(), kFirstRows)).left > most) continue;
+      const TermFit fit = fit_between(wrong, right, rows.count());
+      if (fit.left > most || fit.times < 0) continue;  // whose gradient would drive rows to one expert
+      return suspect.explained_by(
+          Cause::kOtherLoss, fit.left / norm_of(suspect.candidate_values),
+          fmt::format("an auxiliary loss that balances load (E sum f P, {:.4g} times) has f {} counted {}, and in the "
+                      "reference {}",
+                      fit.times, wrong.describe_choices(), wrong.counting->words, right.counting->words));
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Diagnosis> explain_by_balancing(const RowsOfScores& rows, const Values& surplus, const Suspect& suspect) {
   const double most = std::min(suspect.bound * norm_of(suspect.candidate_values), kLargestShareLeft * norm_of(surplus));
   if (rows.width > kMostExperts || !may_sum_to_zero(surplus, rows.width, most)) return std::nullopt;
   const Choices choices(rows, std::min(kMostChoices, rows.width - 1));  // who chooses all has no preference
-  const std::vector<Balancing> ways = find_balancing(rows, choices, surplus, most, suspect);
-  if (ways.empty()) return std::nullopt;
+  const std::vector<Counting> countings = countings_of(suspect);
+  const std::vector<Balance> balances = balances_of(rows, choices, countings);
+  const std::vector<Balancing> ways = find_balancing(rows, balances, surplus, most, suspect);
+  if (ways.empty()) return explain_by_counting(rows, balances, surplus, most, suspect);
   std::vector<std::string> words;
-  for (const Balancing& way : ways) words.push_back(way.words);
+  for (const Balancing& way : ways) {
+    words.push_back(fmt::format("{}, {}", way.balance->describe_choices(), way.balance->counting->words));
+  }
   const std::string loss = fmt::format("an auxiliary loss that balances load (E sum f P, f {})",
                                        fmt::join(words, "; or, which is the same here, "));
   const auto right = times_of_balancing(suspect.reference_values, rows, choices, ways[0]),

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <random>
 
 #include "merge/values.h"
@@ -61,15 +62,20 @@ Values through_softmax(const Values& shares, const Values& of_shares) {
   return gradient;
 }
 
-// The gradient of the loss that balances experts, with the choices counted over all rows or by sequence.
-Values balancing(const Values& scores, bool by_sequence) {
+using GroupOfRow = std::size_t (*)(std::size_t row);
+std::size_t only_group(std::size_t) { return 0; }
+std::size_t sequence_of_row(std::size_t row) { return row % kRoutedSequences; }
+std::size_t half_of_rows(std::size_t row) { return row / (kRoutedRows / 2); }
+
+// The gradient of the loss that balances experts, with the choices counted by group.
+Values balancing(const Values& scores, GroupOfRow group) {
   const Values shares = routing_shares(scores);
   Values of_shares(scores.size());
   for (std::size_t row = 0; row < kRoutedRows; ++row) {
     for (std::size_t j = 0; j < kExperts; ++j) {
       double chosen = 0, rows = 0;
       for (std::size_t other = 0; other < kRoutedRows; ++other) {
-        if (by_sequence && other % kRoutedSequences != row % kRoutedSequences) continue;
+        if (group(other) != group(row)) continue;
         chosen += is_chosen(scores, other, j);
         rows += 1;
       }
@@ -93,32 +99,45 @@ Values sum_of(Values values, const Values& more, double times) {
   return values;
 }
 
-// `losses` are that of the reference and that of the candidate; none: they are not recorded.
-RootCause root_of_scores(const Values& right, const Values& wrong, double allowed = 1e-5, const Values& losses = {}) {
-  const auto trace = [&](const std::string& run, const Values& gradient) {
-    TraceBuilder builder;
-    builder.axes("").run_id(run);
-    if (!losses.empty()) {
-      TensorSpec loss;
-      loss.id = {.microbatch = 0, .kind = Kind::kScalar, .name = "loss"};
-      loss.values = [value = losses[&gradient == &right ? 0 : 1]](std::int32_t, std::int64_t) { return value; };
-      builder.tensor(loss);
-    }
-    for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
-      TensorSpec spec;
-      spec.id = {.microbatch = 0, .kind = kind, .name = "router:logits"};
-      spec.shape = {kRoutedRows / kRoutedSequences, kRoutedSequences, kExperts};
-      spec.values = [values = kind == Kind::kOutput ? routing_scores() : gradient](std::int32_t, std::int64_t i) {
-        return values[static_cast<std::size_t>(i)];
-      };
-      builder.tensor(spec);
-    }
-    return builder.read();
-  };
-  const std::vector<RootCause> roots =
-      roots_between(trace("reference", right), trace("candidate", wrong), "", allowing(allowed));
+struct RoutedRun {
+  Values gradient;
+  std::string axes{};            // empty: of one process; else two ranks have half of the rows each
+  std::optional<double> loss{};  // none: it is not recorded
+};
+
+Trace trace_of_routing(const RoutedRun& run, const std::string& run_id) {
+  TraceBuilder builder;
+  builder.axes(run.axes).run_id(run_id);
+  if (run.loss) {
+    TensorSpec loss;
+    loss.id = {.microbatch = 0, .kind = Kind::kScalar, .name = "loss"};
+    loss.values = [value = *run.loss](std::int32_t, std::int64_t) { return value; };
+    builder.tensor(loss);
+  }
+  const std::size_t rows = run.axes.empty() ? kRoutedRows : kRoutedRows / 2;
+  for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) {
+    TensorSpec spec;
+    spec.id = {.microbatch = 0, .kind = kind, .name = "router"};
+    spec.shape = {static_cast<std::int64_t>(rows / kRoutedSequences), kRoutedSequences, kExperts};
+    const Values whole = kind == Kind::kOutput ? routing_scores() : run.gradient;
+    spec.values = [whole, rows](std::int32_t rank, std::int64_t i) {
+      return whole[static_cast<std::size_t>(rank) * rows * kExperts + static_cast<std::size_t>(i)];
+    };
+    builder.tensor(spec);
+  }
+  return builder.read();
+}
+
+RootCause root_of_runs(const RoutedRun& right, const RoutedRun& wrong, double allowed = 1e-5) {
+  const std::string text = wrong.axes.empty() ? "" : "router:\n  output: {cp_dim: 0}\n  grad_output: {cp_dim: 0}\n";
+  const std::vector<RootCause> roots = roots_between(trace_of_routing(right, "reference"),
+                                                     trace_of_routing(wrong, "candidate"), text, allowing(allowed));
   REQUIRE(!roots.empty());
   return roots[0];
+}
+
+RootCause root_of_scores(const Values& right, const Values& wrong, double allowed = 1e-5) {
+  return root_of_runs({right}, {wrong}, allowed);
 }
 
 void check_term(const RootCause& root, const std::string& words) {
@@ -132,7 +151,7 @@ void check_no_term(const RootCause& root) { CHECK_MESSAGE(root.diagnosis != Caus
 
 TEST_CASE("a load-balancing loss that counts otherwise in what the router's scores get back") {
   const Values scores = routing_scores(), experts = of_experts(scores);
-  const Values of_all = balancing(scores, false), of_sequences = balancing(scores, true);
+  const Values of_all = balancing(scores, only_group), of_sequences = balancing(scores, sequence_of_row);
   const auto with = [&](const Values& loss, double times) { return sum_of(experts, loss, times); };
   check_term(
       root_of_scores(with(of_all, 2), with(of_all, 1)),
@@ -145,14 +164,29 @@ TEST_CASE("a load-balancing loss that counts otherwise in what the router's scor
 }
 
 TEST_CASE("a load-balancing loss beside gradients that hide how often it counts") {
-  const Values scores = routing_scores(), rest = drawn_for_experts(7), loss = balancing(scores, false);
+  const Values scores = routing_scores(), rest = drawn_for_experts(7), loss = balancing(scores, only_group);
   check_term(root_of_scores(sum_of(rest, loss, 2), sum_of(rest, loss, 1)),
              "it has 1 times the gradient of an auxiliary loss that balances load");
 }
 
+TEST_CASE("a load-balancing loss whose choices are counted over other rows than the reference's") {
+  const Values scores = routing_scores(), experts = of_experts(scores);
+  const Values of_all = balancing(scores, only_group), of_sequences = balancing(scores, sequence_of_row);
+  check_term(root_of_scores(sum_of(experts, of_all, 2), sum_of(experts, of_sequences, 2)),
+             "an auxiliary loss that balances load (E sum f P, 2 times) has f of the 2 largest scores of a row counted "
+             "over each of the 2 sequences along dimension 1, and in the reference over all 24 rows");
+  check_term(root_of_scores(sum_of(experts, of_sequences, 1), sum_of(experts, of_all, 1)),
+             "counted over all 24 rows, and in the reference over each of the 2 sequences");
+  const Values of_halves = balancing(scores, half_of_rows);
+  check_term(root_of_runs({sum_of(experts, of_all, 1)}, {sum_of(experts, of_halves, 1), "cp=2"}),
+             "counted over each rank's own rows, and in the reference over all 24 rows");
+  check_no_term(root_of_scores(sum_of(experts, of_all, 1), sum_of(experts, of_halves, 1)));  // of one rank
+  check_no_term(root_of_scores(sum_of(experts, of_all, 2), sum_of(experts, of_sequences, 1)));
+}
+
 TEST_CASE("a gradient of a router that another loss moves is not said to balance load") {
   const Values scores = routing_scores(), experts = of_experts(scores), shares = routing_shares(scores);
-  Values other_experts = balancing(scores, false);  // the choices of each expert counted for the next
+  Values other_experts = balancing(scores, only_group);  // the choices of each expert counted for the next
   Values of_shares(scores.size());
   for (std::size_t i = 0; i < of_shares.size(); ++i) {
     double chosen = 0;
@@ -219,8 +253,8 @@ TEST_CASE("a cross entropy whose softmax has more scores than the model's, as of
   const Values padded = gradient_with([](std::size_t) { return 3; });
   const std::string words = "larger by 3 in each row, as 3 further scores of 0 make it (padding that is not masked?)";
   check_term(root_of_scores(right, padded), words);
-  check_term(root_of_scores(right, padded, 1e-5, {2, 2 + loss}), words);
-  const RootCause otherwise = root_of_scores(right, padded, 1e-5, {2, 2.5 + loss});
+  check_term(root_of_runs({right, "", 2}, {padded, "", 2 + loss}), words);
+  const RootCause otherwise = root_of_runs({right, "", 2}, {padded, "", 2.5 + loss});
   CHECK_MESSAGE(otherwise.diagnosis == Cause::kRegion, otherwise.sentence);
   check_term(root_of_scores(right, gradient_with([](std::size_t) { return 2.5; })), "larger by 2.5 in each row");
   const RootCause varied = root_of_scores(right, gradient_with([](std::size_t row) { return 1.0 + row % 3; }));
