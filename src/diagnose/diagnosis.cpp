@@ -45,6 +45,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {gradient_of_means, When::kManyValues},
     {other_cross_entropy, When::kManyValues},
     {other_term_of_scores, When::kManyValues},
+    {other_balancing, When::kManyValues},
     {follows_otherwise, When::kManyValues},
     {bias_alone, When::kManyValues},
     {stale, When::kManyValues},

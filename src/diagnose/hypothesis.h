@@ -132,8 +132,10 @@ std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
 std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);
 // The cross entropy of scores is another one, as the gradient with respect to them tells: entropies.cpp.
 std::optional<Diagnosis> other_cross_entropy(const Suspect& suspect);
-// A gradient with respect to scores has more or less of a term that the scores tell: terms_of_scores.cpp.
+// A gradient with respect to scores has more or less of a term that the scores tell: terms_of_scores.cpp,
+// balancing_losses.cpp.
 std::optional<Diagnosis> other_term_of_scores(const Suspect& suspect);
+std::optional<Diagnosis> other_balancing(const Suspect& suspect);
 // The gradient of a loss has other weights: weights_of_samples.cpp.
 std::optional<Diagnosis> weighed_otherwise(const Suspect& suspect);
 // True where the candidate's cross entropy, read from its gradient, differs from the reference's by as much as the losses
