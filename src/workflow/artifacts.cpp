@@ -7,11 +7,14 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "base/count_of.h"
 #include "files/tolerance_file.h"
 #include "host/launch.h"
 #include "host/shell_words.h"
+#include "host/write_file.h"
 #include "load/trace_reader.h"
 #include "workflow/annotations.h"
+#include "workflow/collected.h"
 #include "workflow/estimate_tolerance.h"
 #include "workflow/fingerprint.h"
 #include "workflow/git.h"
@@ -43,6 +46,9 @@ std::string annotations_fingerprint(const AnnotationSource& annotations) {
   return fingerprint(text);
 }
 
+// In the directory of a reference, and of a tolerance, of which the runs are replays in one launch.
+constexpr const char* kOneLaunch = "one-launch";
+
 // The part of a key that a loaded file has.
 constexpr std::string_view kLoaded = "loaded ";
 
@@ -61,6 +67,11 @@ std::vector<std::string> words_of(const Job& job) {
   if (command != job.command || command.size() != 3 || command[1] != "-c") return command;
   std::istringstream line(command[2]);
   return {std::istream_iterator<std::string>(line), {}};
+}
+
+// `seed`: of the perturbation; none: of the rerun.
+std::string rerun_artifact(std::optional<std::uint64_t> seed) {
+  return seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
 }
 
 std::string in_minutes_or_seconds(double seconds) {
@@ -277,7 +288,8 @@ CacheState Artifacts::state_of_run(const std::string& artifact, const Key& key) 
 // Returns how long the reference and its tolerance take, as the reference was timed; nothing where it wasn't.
 std::optional<double> Artifacts::seconds_to_renew() const {
   const auto seconds = workspace_.seconds_of(kReference);
-  const double runs = 2.0 + static_cast<double>(file_.seeds);  // itself, its rerun, the perturbed ones
+  const bool in_one_launch = fs::exists(workspace_.path_of(kReference) / kOneLaunch);
+  const double runs = in_one_launch ? 1 : 2.0 + static_cast<double>(file_.seeds);  // itself, its rerun, the perturbed
   return seconds ? std::optional(*seconds * runs) : std::nullopt;
 }
 
@@ -415,18 +427,79 @@ void Artifacts::collect_side_by_side(std::vector<Run> runs) {
   if (interrupted) throw *interrupted;
 }
 
-void Artifacts::make_reference(Renewal renewal) {
+void Artifacts::make_reference(Renewal renewal, bool with_runs) {
   const CacheState state = reference_state();
   require_renewal(kReference, state, renewal);
   if (state.freshness == Freshness::kFits) return note_unlisted_changes();
   print_what_is_made(kReference, state);
   for (const char* of_former : {kTolerance, kWhole}) workspace_.remove(of_former);
-  collect_run({kReference, job_key(file_.reference), options_for(file_.reference), file_.reference.line});
+  const Run reference{kReference, job_key(file_.reference), options_for(file_.reference), file_.reference.line};
+  if (!with_runs || !collect_with_replays(reference)) collect_run(reference);
+}
+
+// Collects the reference and, in the same launch, what its tolerance is estimated from. Returns false where the program
+// could not go on after it was recorded: it is to be launched again, and left alone then.
+bool Artifacts::collect_with_replays(const Run& reference) {
+  workspace_.remove("runs");
+  const fs::path unfinished = workspace_.begin(reference.artifact);
+  CollectOptions options = reference.options;
+  options.output = unfinished / "trace";
+  std::vector<std::optional<std::uint64_t>> seeds;
+  for (std::uint64_t seed = 1; seed <= file_.seeds; ++seed) seeds.emplace_back(seed);
+  seeds.emplace_back(std::nullopt);
+  std::vector<fs::path> traces;
+  for (const auto& seed : seeds) {
+    traces.push_back(workspace_.begin(rerun_artifact(seed)) / "trace");
+    options.replays.push_back({traces.back(), seed});
+  }
+  options.perturb_at = file_.estimator;
+  const auto start = std::chrono::steady_clock::now();
+  const int code = collect(options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (code > 0 && interrupted_by() == 0 && progress_of(traces.front()).ranks > 0) {
+    ++launches_;
+    spdlog::info("reference: launched again: the program ended with {} while iterations of it were recorded again",
+                 code);
+    return false;
+  }
+  const std::string problem = code == 0 ? problem_of_replays(options.output, traces) : "";
+  if (code == 0 && problem.empty()) write_file(unfinished / kOneLaunch, "");
+  finish_run(reference, unfinished, code, seconds);
+  if (!problem.empty()) {
+    spdlog::info("reference: its rerun and perturbed runs take launches of their own: {}", printable(problem));
+    return true;
+  }
+  const std::string run = reference_run_id();
+  for (std::size_t i = 0; i < seeds.size(); ++i) {
+    Key key = rerun_key(run, seeds[i]);
+    add_loaded_files(traces[i], key);
+    write_file(traces[i].parent_path() / kOneLaunch, "");
+    workspace_.finish(traces[i].parent_path(), rerun_artifact(seeds[i]), key);
+  }
+  spdlog::info("reference: its rerun and {} were recorded in its own launch",
+               count_of(file_.seeds, "perturbed run"));
+  return true;
+}
+
+bool Artifacts::makes_tolerance_from_launches() {
+  const fs::path mark = workspace_.path_of(kTolerance) / kOneLaunch;
+  if (!fs::exists(mark)) return false;
+  spdlog::info("a launch of its own tells whether the reference repeats itself");
+  const fs::path rerun = make_run(rerun_of(reference_run_id(), std::nullopt));
+  const std::string problem = repetition_of(workspace_.trace_of(kReference), rerun).problem;
+  fs::remove(mark);
+  if (problem.empty()) {
+    workspace_.remove("runs");
+    return false;
+  }
+  spdlog::info("the tolerance is made again, from launches: {}", printable(problem));
+  workspace_.remove(kTolerance);
+  make_tolerance(Renewal::kAll);
+  return true;
 }
 
 Artifacts::Run Artifacts::rerun_of(const std::string& reference_run, std::optional<std::uint64_t> seed) {
-  const std::string artifact = seed ? fmt::format("runs/perturbed-{}", *seed) : "runs/rerun";
-  Run run{artifact, rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
+  Run run{rerun_artifact(seed), rerun_key(reference_run, seed), options_for(file_.reference), file_.reference.line};
   record_as_reference(run.options);
   run.options.perturb = seed;
   run.options.perturb_at = file_.estimator;
@@ -460,6 +533,7 @@ void Artifacts::make_tolerance(Renewal renewal) {
     return traces;
   });
   const fs::path unfinished = workspace_.begin(kTolerance);
+  if (fs::exists(workspace_.path_of(runs.front().artifact) / kOneLaunch)) write_file(unfinished / kOneLaunch, "");
   write_tolerances(tolerance, unfinished / "tolerance.yaml");
   std::istringstream summary(summary_of(tolerance, (workspace_.path_of(kTolerance) / "tolerance.yaml").string()));
   for (std::string line; std::getline(summary, line);) spdlog::info("{}", printable(line));

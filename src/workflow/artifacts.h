@@ -57,9 +57,13 @@ class Artifacts {
 
   bool makes_again(const CacheState& state, Renewal renewal) const;  // true for what is not stale, too
 
-  // These two refuse to replace what is stale, but for what `renewal` says. Throw SetupError.
-  void make_reference(Renewal renewal);
+  // These two refuse to replace what is stale, but for what `renewal` says. Throw SetupError. `with_runs`: a tolerance
+  // is wanted, too, and its runs are recorded in the reference's launch where the program lets that be.
+  void make_reference(Renewal renewal, bool with_runs);
   void make_tolerance(Renewal renewal);
+  // Where no launch of its own has shown so far that the reference repeats itself, launches it once more: what differs
+  // from launch to launch, no replay tells. Returns whether it does not, and the tolerance was made again, from launches.
+  bool makes_tolerance_from_launches();
   // Says what of the reference and its tolerance was made again, and what else a reader must know of them.
   const std::vector<std::string>& notes() const { return notes_; }
   // Collects side by side what no artifact fits, or nothing where one job runs at a time. What fails is reported when
@@ -98,6 +102,7 @@ class Artifacts {
   Run candidate_run(const Job& candidate);
   std::filesystem::path make_run(const Run& run);
   void collect_run(const Run& run);
+  bool collect_with_replays(const Run& reference);
   void collect_side_by_side(std::vector<Run> runs);
   // `seconds`: that it took, where nothing ran beside it.
   void finish_run(const Run& run, const std::filesystem::path& unfinished, int code, std::optional<double> seconds);

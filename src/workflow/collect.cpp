@@ -111,6 +111,12 @@ constexpr std::size_t kMostConfigBytes = (1 << 17) - 1 - kConfigVariable.size();
 // too long for it is left out: such a run can't be repeated from its trace alone.
 std::string configuration(const CollectOptions& options, const fs::path& annotations, const PreparedValues& values) {
   nlohmann::json config;
+  config["replays"] = nlohmann::json::array();
+  for (const ReplayedRun& replay : options.replays) {
+    config["replays"].push_back({{"directory", fs::absolute(replay.output).string()},
+                                 {"run_id", random_run_id()},
+                                 {"perturb", json_of_value(replay.perturb)}});
+  }
   config["directory"] = fs::absolute(options.output).string();
   config["run_id"] = random_run_id();
   visit_options(options, [&](const Option& option, const auto& value) {
@@ -332,6 +338,7 @@ int collect(const CollectOptions& options) {
   check_perturbation(options);
   check_split(options);
   make_output(options.output);
+  for (const ReplayedRun& replay : options.replays) make_output(replay.output);
   const ScratchDirectory scratch(options.output / "rewritten");
   const Launch launch = recording_launch(options, scratch.path);
 

@@ -19,6 +19,13 @@
 
 namespace ttrace {
 
+// The recorded iterations once more, in the same launch of the command (replays.py of the collector). A program may not
+// let that be: whether there is such a trace, `problem_of_replays` (workflow/collected.h) says.
+struct ReplayedRun {
+  std::filesystem::path output;  // of its trace, as CollectOptions has it
+  std::optional<std::uint64_t> perturb;
+};
+
 struct CollectOptions {
   std::filesystem::path output;  // of the trace; must not exist, or be empty
   AnnotationSource annotations;
@@ -39,6 +46,7 @@ struct CollectOptions {
   std::chrono::seconds timeout{0};          // of the command; 0: none
   // Of a run that is watched: what it records stands in files (watch.h), and not in `iterations`. None: of all others.
   std::optional<std::uint64_t> watch_seed = {};
+  std::vector<ReplayedRun> replays = {};  // the last one is not perturbed: it tells what the others are worth
 };
 
 // Runs the command and returns the exit code of `ttrace collect`: the command's own where that is not 0

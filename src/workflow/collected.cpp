@@ -158,6 +158,15 @@ void settle_calls_without_grad(const fs::path& directory) {
   fs::remove_all(without, ignored);
 }
 
+// The tensors of each rank.
+std::set<std::pair<std::int32_t, TensorId>> ids_of(const Trace& trace) {
+  std::set<std::pair<std::int32_t, TensorId>> ids;
+  for (const RankTrace& rank : trace.ranks) {
+    for (const Entry& entry : rank.entries) ids.emplace(rank.rank, entry.id);
+  }
+  return ids;
+}
+
 // Takes the completion marks back from the ranks' files, and says beside them how the job failed where there were any.
 void mark_all_incomplete(const fs::path& directory, const std::string& failure) {
   bool was_complete = false;
@@ -250,6 +259,24 @@ Repetition repetition_of(const fs::path& first, const fs::path& again) {
                                 compared == 0 ? "they have no tensor in common"
                                               : fmt::format("{} of {} tensors have other bits, the first is {}",
                                                             different, compared, what))};
+}
+
+std::string problem_of_replays(const fs::path& first, const std::vector<fs::path>& replays) {
+  try {
+    const Trace reference = read_trace(first);
+    for (const fs::path& replay : replays) {
+      const std::vector<std::string> problems = problems_in(replay);
+      if (!problems.empty()) return problems.front();
+      if (rank_files_in(replay).empty()) return "the program ended before";
+      const Trace trace = read_trace_as_it_is(replay);
+      if (const auto gaps = gaps_in(trace); !gaps.empty()) return gaps.front();
+      if (ids_of(trace) != ids_of(reference)) return "the program computed other tensors";
+    }
+    const Repetition repetition = repetition_of(first, replays.back());
+    return repetition.problem.empty() ? "" : "the program did not compute the same again";
+  } catch (const InputError& error) {
+    return error.what();
+  }
 }
 
 int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds,

@@ -27,6 +27,10 @@ struct Repetition {
 // Throws InputError where a trace cannot be read.
 Repetition repetition_of(const std::filesystem::path& first, const std::filesystem::path& again);
 
+// Says in one line why `replays`, made in one launch with `first`, cannot stand for runs of the same program; empty: they
+// can. Each must be whole and have the tensors of `first`, and the last one, which was not perturbed, its bits.
+std::string problem_of_replays(const std::filesystem::path& first, const std::vector<std::filesystem::path>& replays);
+
 // Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of `ttrace collect`.
 // After a command that failed, the ranks' files lose their completion marks: such a trace must not look whole. Traces
 // of iterations that it had finished keep theirs. `place_of_axes` as in CollectOptions.

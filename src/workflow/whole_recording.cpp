@@ -67,7 +67,7 @@ void WholeRecording::make(const Job& candidate) {
     spdlog::info("{}: iterations {} are recorded whole, in further runs: {}", printable(candidate.name),
                  file_.iterations, lacking);
   }
-  artifacts_.make_reference(Renewal::kAll);
+  artifacts_.make_reference(Renewal::kAll, true);
   require_first_run(kReference);
   artifacts_.make_candidate(candidate);
   require_first_run(candidate_artifact(candidate));

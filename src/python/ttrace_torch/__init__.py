@@ -39,6 +39,9 @@ What a tensor is called, and where it lies:
     imports.py              acts when a framework has been imported
 What all of them use:
     start.py                puts the parts together
+    replays.py              the recorded iterations once more, in the same launch
+    program_state.py        ... from what the program had before them
+    loaded_data.py          ... with the data that it was given
     patches.py              what is put in the place of functions of torch, and hooks
     block.py                recording of a part of a program
     collector.py            the life of the recording, and the way in for all that PyTorch calls
@@ -79,8 +82,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the package is also imported where there is no torch
     import torch
 
+    from .collector import Collector
+    from .config import Config
     from .explicit import ExplicitRecording
     from .mapping import Slice
+    from .modules import Modules
 
 OLDEST_TORCH = (2, 2)
 
@@ -118,12 +124,24 @@ def install() -> None:
         rank = os.environ.get("RANK", "0")
         problems.problem(config.directory, int(rank) if rank.isdigit() else 0, f"{problem}; nothing is recorded")
         return
+
+    collector, modules = _record(config)
+    os.register_at_fork(after_in_child=collector.after_fork)
+    atexit.register(collector.at_exit)
+    if config.replays:
+        from .replays import Replays
+
+        Replays(config, _record).follow(collector, modules)
+
+
+def _record(config: "Config") -> "tuple[Collector, Modules]":
+    from .explicit import ExplicitRecording
     from .start import start
 
     global _explicit
-    collector, _explicit = start(config)
-    os.register_at_fork(after_in_child=collector.after_fork)
-    atexit.register(collector.at_exit)
+    collector, modules = start(config)
+    _explicit = ExplicitRecording(collector, modules)
+    return collector, modules
 
 
 @contextlib.contextmanager

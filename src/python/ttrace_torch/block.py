@@ -30,9 +30,9 @@ class Block:
 
     def begin(self) -> ExplicitRecording:
         problems.will_raise(self._config.directory)
-        self._collector, explicit = start(self._config)
+        self._collector, modules = start(self._config)
         self._collector.on_first_call.append(self._look_for_gradients)
-        return explicit
+        return ExplicitRecording(self._collector, modules)
 
     def end(self, raised: bool) -> list[str]:
         """`raised`: the block has, and its trace is not whole. Returns what else keeps it from being whole."""

@@ -77,6 +77,7 @@ class Collector:
         # Set by optimizers.py: whether an iteration goes on after a step; at the end of one with a step, and of one
         # without.
         self.awaits_steps: Callable[[], bool] = lambda: False
+        self.is_waiting_for_steps: Callable[[], bool] = lambda: False  # the same, and changes nothing
         self.evaluates_otherwise: Callable[[], bool] = lambda: False
         self.record_params_after: Callable[[], None] = lambda: None
         self.record_gradients_left: Callable[[], None] = lambda: None

@@ -31,6 +31,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """The iterations once more, in the same launch (replays.py)."""
+
+    directory: str  # of its trace, absolute
+    run_id: str
+    perturb: int | None  # seed
+
+
+@dataclass(frozen=True)
 class Config:
     directory: str  # of the trace, absolute
     run_id: str
@@ -48,6 +57,7 @@ class Config:
     library: str  # path of libttrace
     provenance: dict[str, Any]  # what the command line knows: command, start time, git commit, version
     watch_seed: int | None = None  # under `ttrace watch`, which says in a file what is recorded (schedule.py)
+    replays: tuple[Replay, ...] = ()  # in this order, once the iterations are recorded
 
     @staticmethod
     def from_environment() -> "Config":
@@ -80,4 +90,5 @@ class Config:
             library=values["library"],
             provenance=values["provenance"],
             watch_seed=values["watch_seed"],
+            replays=tuple(Replay(**each) for each in values["replays"]),
         )

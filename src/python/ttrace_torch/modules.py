@@ -30,6 +30,7 @@ from .members import Member, inputs_of, outputs_of
 from .names import name_of_class, plain_class, plain_name
 from .perturb import Perturbation
 from .recursion import raise_limit, room_at
+from .replays import Replays
 from .rewrite import Rewriting
 from .tensors import has_parameters, in_transform
 
@@ -52,6 +53,7 @@ class Modules:
         self.stack = CallStack()
         # Records calls without gradients for as long as there are no others; set by start.py. None: nobody does.
         self.without_grad: Any = None
+        self.replays: Replays | None = None  # what is recorded once more, where `ttrace run` asks for it
 
     def install(self) -> None:
         patches.replace(torch.nn.Module, "_call_impl", self._wrap_call(torch.nn.Module._call_impl))
@@ -133,6 +135,10 @@ class Modules:
                 args, kwargs = collector.safely(self._begin_in_backward, module, args, kwargs) or (args, kwargs)
             return call(*args, **kwargs)
         begun = collector.safely(self._begin_call, module, args, kwargs)
+        if self.replays is not None and not frames:
+            successor = self.replays.at_call(args, kwargs)
+            if successor is not None:
+                return successor.observe(call, module, args, kwargs)
         frame, inside, args, kwargs = begun or (None, None, args, kwargs)
         named = frame is not None and frame.path is not None
         depth, entered = len(frames), False

@@ -82,6 +82,7 @@ class Optimizers:
         patches.keep(end)
         self._turns.install()
         collector.awaits_steps = self._awaits_steps
+        collector.is_waiting_for_steps = self._turns.are_to_come
         collector.evaluates_otherwise = self._evaluates_otherwise
         collector.record_params_after = self._record_params_after
         collector.record_gradients_left = self._record_gradients_left

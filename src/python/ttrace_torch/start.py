@@ -7,7 +7,6 @@ from .adapters import Adapter
 from .buffers import Buffers
 from .collector import Collector
 from .config import Config
-from .explicit import ExplicitRecording
 from .gradients import Gradients
 from .modules import Modules
 from .optimizers import Optimizers
@@ -17,7 +16,7 @@ from .weight_copies import WeightCopies
 from .without_grad import WithoutGrad
 
 
-def start(config: Config) -> tuple[Collector, ExplicitRecording]:
+def start(config: Config) -> tuple[Collector, Modules]:
     collector = Collector(config)
     gradients = Gradients(collector)
     rewriting = None if config.rewrite is None else Rewriting(collector, config.rewrite)
@@ -43,7 +42,7 @@ def start(config: Config) -> tuple[Collector, ExplicitRecording]:
     if config.may_go_on and perturbation is None and rewriting is None:
         modules.without_grad = WithoutGrad(config)
     patches.keep(register_optimizer_step_post_hook(lambda *_: collector.on_optimizer_step()))
-    return collector, ExplicitRecording(collector, modules)
+    return collector, modules
 
 
 def _install_training(collector: Collector, gradients: Gradients) -> None:

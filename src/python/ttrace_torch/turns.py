@@ -160,6 +160,10 @@ class Turns:
         self._is_prolonged = self._is_prolonged or bool(awaited)
         return bool(awaited)
 
+    def are_to_come(self) -> bool:
+        """Whether `await_steps` would say so, but for optimizers that are about to be left alone."""
+        return any(not turn.is_left_alone for turn in self._untaken())
+
     def _untaken(self) -> list[_Turn]:
         """Of optimizers that are to step in this iteration, and have not."""
         if len(self._turns) < 2:
