@@ -167,6 +167,15 @@ std::set<std::pair<std::int32_t, TensorId>> ids_of(const Trace& trace) {
   return ids;
 }
 
+std::optional<std::string> first_other(const std::set<std::pair<std::int32_t, TensorId>>& one,
+                                       const std::set<std::pair<std::int32_t, TensorId>>& other) {
+  std::vector<std::pair<std::int32_t, TensorId>> different;
+  std::ranges::set_symmetric_difference(one, other, std::back_inserter(different));
+  if (different.empty()) return std::nullopt;
+  const auto& [rank, id] = different.front();
+  return fmt::format("{} on rank {}", to_string(id), rank);
+}
+
 // Takes the completion marks back from the ranks' files, and says beside them how the job failed where there were any.
 void mark_all_incomplete(const fs::path& directory, const std::string& failure) {
   bool was_complete = false;
@@ -229,8 +238,8 @@ Repetition repetition_of(const fs::path& first, const fs::path& again) {
   for (const RankTrace& rank : traces[0].ranks) {
     for (const Entry& entry : rank.entries) known.emplace(std::pair(rank.rank, entry.id), std::pair(&rank, &entry));
   }
-  std::int64_t compared = 0, different = 0, unknown = 0;
-  std::string what;
+  Repetition result;
+  std::int64_t different = 0, unknown = 0;
   for (const RankTrace& rank : traces[1].ranks) {
     for (const Entry& entry : rank.entries) {
       const auto found = known.find({rank.rank, entry.id});
@@ -241,24 +250,26 @@ Repetition repetition_of(const fs::path& first, const fs::path& again) {
       const SameBits same = have_same_bits(*before, stored_before, entry, stored);
       rank.file->release(stored, entry.bytes);
       rank_before->file->release(stored_before, before->bytes);
-      ++compared;
+      ++result.compared;
       unknown += same == SameBits::kUnknown;
       if (same != SameBits::kNo) continue;
-      if (different++ == 0) what = fmt::format("{} on rank {}", to_string(entry.id), rank.rank);
+      if (different++ == 0) result.first = fmt::format("{} on rank {}", to_string(entry.id), rank.rank);
     }
   }
   if (different == 0 && unknown > 0) {
-    return {compared,
-            fmt::format("{}: nothing says whether it is the run of {} again: {} of {} tensors are sketches with "
-                        "another checksum; expected both to be recorded by one version of ttrace",
-                        again.string(), first.string(), unknown, compared)};
+    result.problem = fmt::format(
+        "{}: nothing says whether it is the run of {} again: {} of {} tensors are sketches with another checksum; "
+        "expected both to be recorded by one version of ttrace",
+        again.string(), first.string(), unknown, result.compared);
+  } else if (result.compared == 0 || different > 0) {
+    result.problem =
+        fmt::format("{}: is not the run of {} again: {}; expected the same command, seeds and data", again.string(),
+                    first.string(),
+                    result.compared == 0 ? "they have no tensor in common"
+                                         : fmt::format("{} of {} tensors have other bits, the first is {}", different,
+                                                       result.compared, result.first));
   }
-  if (compared > 0 && different == 0) return {compared, ""};
-  return {compared, fmt::format("{}: is not the run of {} again: {}; expected the same command, seeds and data",
-                                again.string(), first.string(),
-                                compared == 0 ? "they have no tensor in common"
-                                              : fmt::format("{} of {} tensors have other bits, the first is {}",
-                                                            different, compared, what))};
+  return result;
 }
 
 std::string problem_of_replays(const fs::path& first, const std::vector<fs::path>& replays) {
@@ -270,10 +281,13 @@ std::string problem_of_replays(const fs::path& first, const std::vector<fs::path
       if (rank_files_in(replay).empty()) return "the program ended before";
       const Trace trace = read_trace_as_it_is(replay);
       if (const auto gaps = gaps_in(trace); !gaps.empty()) return gaps.front();
-      if (ids_of(trace) != ids_of(reference)) return "the program computed other tensors";
+      if (const auto other = first_other(ids_of(reference), ids_of(trace))) {
+        return fmt::format("the program computed other tensors ({})", *other);
+      }
     }
     const Repetition repetition = repetition_of(first, replays.back());
-    return repetition.problem.empty() ? "" : "the program did not compute the same again";
+    if (repetition.problem.empty()) return "";
+    return fmt::format("the program did not compute the same again ({})", repetition.first);
   } catch (const InputError& error) {
     return error.what();
   }

@@ -23,6 +23,7 @@ void show_warnings(const std::filesystem::path& directory);
 struct Repetition {
   std::int64_t compared = 0;  // tensors
   std::string problem;        // one line: what shows that it is not, or that nothing shows that it is; empty: it is
+  std::string first;          // the first tensor that shows it
 };
 // Throws InputError where a trace cannot be read.
 Repetition repetition_of(const std::filesystem::path& first, const std::filesystem::path& again);

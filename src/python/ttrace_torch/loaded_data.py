@@ -1,5 +1,5 @@
 """What a program's data loaders give it in the recorded iterations, to be given once more: a tape of the batches of
-each loader. While it is played, the loaders themselves wait.
+each loader, with the state of the random streams behind each. While it is played, the loaders themselves wait.
 
 A batch that is fetched when the optimizers of the last iteration have stepped belongs to the next. accelerate's loaders
 fetch one ahead of what the program is given, so the tape is of what they give."""
@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .imports import after_import
+from .program_state import RandomState
 
 _MOST_BATCHES = 64  # kept, of a loader
 _LOADERS = {"accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher")}  # whose __iter__ is a generator
@@ -63,8 +64,10 @@ class LoadedData:
                 tape.is_played, tape.place = True, 0
         tape = self._tapes.setdefault(id(loader), _Tape(loader))
         if tape.is_played and tape.place < len(tape.batches):
+            batch, streams = tape.batches[tape.place]
             tape.place += 1
-            return copy.deepcopy(tape.batches[tape.place - 1])
+            streams.put_back()
+            return copy.deepcopy(batch)
         self._is_inside = True
         try:
             batch = fetch()
@@ -76,7 +79,7 @@ class LoadedData:
 
     def _keep(self, tape: "_Tape", batch: Any) -> None:
         try:
-            tape.batches.append(copy.deepcopy(batch))
+            tape.batches.append((copy.deepcopy(batch), RandomState()))
         except Exception:  # whatever a program's own class raises
             self.is_on = self.is_whole = False
         if len(tape.batches) > _MOST_BATCHES:
@@ -91,5 +94,5 @@ class LoadedData:
 class _Tape:
     def __init__(self, loader: Any):
         self.loader = loader  # kept alive: another one would have its id
-        self.batches: list[Any] = []
+        self.batches: list[tuple[Any, RandomState]] = []
         self.is_played, self.place = False, 0

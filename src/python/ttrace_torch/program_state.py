@@ -35,7 +35,7 @@ class ProgramState:
         self._documents: list[tuple[Any, dict[str, Any]]] = []  # of objects with a state_dict
         with torch.no_grad():
             self._look_at_objects()
-        self._random = _random_state()
+        self._random = RandomState()
 
     def _look_at_objects(self) -> None:
         scalers = tuple({getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler), torch.cuda.amp.GradScaler})
@@ -106,7 +106,7 @@ class ProgramState:
             optimizer.state.update({key: copy.deepcopy(value) for key, value in state.items()})
         for each, document in self._documents:
             each.load_state_dict(copy.deepcopy(document))
-        _set_random_state(self._random)
+        self._random.put_back()
 
 
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -114,19 +114,19 @@ def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
     return detached.clone() if detached.device.type == "cpu" else detached.to("cpu")
 
 
-def _random_state() -> dict[str, Any]:
-    state: dict[str, Any] = {"python": random.getstate(), "host": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    if "numpy" in sys.modules:
-        state["numpy"] = sys.modules["numpy"].random.get_state()
-    return state
+class RandomState:
+    """Of the random streams that a process has from its start."""
 
+    def __init__(self) -> None:
+        self._python, self._host = random.getstate(), torch.get_rng_state()
+        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+        numpy = sys.modules.get("numpy")
+        self._numpy = None if numpy is None else numpy.random.get_state()
 
-def _set_random_state(state: dict[str, Any]) -> None:
-    random.setstate(state["python"])
-    torch.set_rng_state(state["host"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state_all(state["cuda"])
-    if "numpy" in state:
-        sys.modules["numpy"].random.set_state(state["numpy"])
+    def put_back(self) -> None:
+        random.setstate(self._python)
+        torch.set_rng_state(self._host)
+        if self._devices is not None:
+            torch.cuda.set_rng_state_all(self._devices)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
