@@ -109,7 +109,8 @@ int show_plan(Artifacts& artifacts, const RunFile& file, const std::vector<Job>&
       needs_estimate(candidates) ? artifacts.tolerance_state() : CacheState{Freshness::kFits, {}};
   print_plan(kReference, reference, shell_line(file.reference.command));
   if (needs_estimate(candidates)) {
-    print_plan(kTolerance, tolerance, fmt::format("{} runs of the reference, in its own launch where it can be", file.seeds + 1));
+    print_plan(kTolerance, tolerance,
+               fmt::format("{} runs of the reference, in its own launch where it can be", file.seeds + 1));
   }
   for (const Job& job : candidates) print_plan(job.name, artifacts.candidate_state(job), shell_line(job.command));
   if (artifacts.makes_again(reference, renewal) && artifacts.makes_again(tolerance, renewal)) return kExitSame;

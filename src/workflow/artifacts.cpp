@@ -48,6 +48,7 @@ std::string annotations_fingerprint(const AnnotationSource& annotations) {
 
 // In the directory of a reference, and of a tolerance, of which the runs are replays in one launch.
 constexpr const char* kOneLaunch = "one-launch";
+constexpr const char* kReplayBegun = "begun";  // BEGUN of the collector's replays.py
 
 // The part of a key that a loaded file has.
 constexpr std::string_view kLoaded = "loaded ";
@@ -456,9 +457,10 @@ bool Artifacts::collect_with_replays(const Run& reference) {
   const auto start = std::chrono::steady_clock::now();
   const int code = collect(options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (code > 0 && interrupted_by() == 0 && progress_of(traces.front()).ranks > 0) {
+  const bool has_begun = fs::remove(traces.front() / kReplayBegun);
+  if (code > 0 && interrupted_by() == 0 && has_begun) {
     ++launches_;
-    spdlog::info("reference: launched again: the program ended with {} while iterations of it were recorded again",
+    spdlog::info("reference: launched again, to be recorded once: the program ended with {} where it was led back",
                  code);
     return false;
   }
@@ -476,8 +478,7 @@ bool Artifacts::collect_with_replays(const Run& reference) {
     write_file(traces[i].parent_path() / kOneLaunch, "");
     workspace_.finish(traces[i].parent_path(), rerun_artifact(seeds[i]), key);
   }
-  spdlog::info("reference: its rerun and {} were recorded in its own launch",
-               count_of(file_.seeds, "perturbed run"));
+  spdlog::info("reference: its rerun and {} were recorded in its own launch", count_of(file_.seeds, "perturbed run"));
   return true;
 }
 

@@ -262,12 +262,11 @@ Repetition repetition_of(const fs::path& first, const fs::path& again) {
         "expected both to be recorded by one version of ttrace",
         again.string(), first.string(), unknown, result.compared);
   } else if (result.compared == 0 || different > 0) {
-    result.problem =
-        fmt::format("{}: is not the run of {} again: {}; expected the same command, seeds and data", again.string(),
-                    first.string(),
-                    result.compared == 0 ? "they have no tensor in common"
-                                         : fmt::format("{} of {} tensors have other bits, the first is {}", different,
-                                                       result.compared, result.first));
+    result.problem = fmt::format("{}: is not the run of {} again: {}; expected the same command, seeds and data",
+                                 again.string(), first.string(),
+                                 result.compared == 0 ? "they have no tensor in common"
+                                                      : fmt::format("{} of {} tensors have other bits, the first is {}",
+                                                                    different, result.compared, result.first));
   }
   return result;
 }

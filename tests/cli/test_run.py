@@ -135,7 +135,7 @@ def test_a_plan_runs_nothing(empty):
     plan = empty.run("--plan", "--only", "tp2", code=0)
     assert plan.splitlines() == [
         f"reference: missing: {TRAIN}",
-        "tolerance: missing: 4 runs of the reference",
+        "tolerance: missing: 4 runs of the reference, in its own launch where it can be",
         f"tp2: missing: {TRAIN} --ranks 2",
     ]
     assert empty.calls() == [] and not (empty.directory / ".ttrace").exists()

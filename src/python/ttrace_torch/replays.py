@@ -1,13 +1,15 @@
 """The recorded iterations once more, in the same launch of the program: perturbed, and as they were. So a program that
 takes minutes to start is started once for its reference and the runs that a tolerance is estimated from.
 
-Where the program goes on to an iteration that nobody asked for, everything that it computes from is put back to what it
-was before the first (program_state.py), its data loaders give what they gave (loaded_data.py), and another recorder, in
-the place of the one that has ended, records what it does as iteration 0 of another trace. That begins where the program
-asks a loader for the iteration's first batch, or without one with its first call of a model, and ends at once unless
-the model is then given the very bits that it was given first. The last one is not perturbed: where it has the bits of
-the first, nothing that was not put back, such as a counter of the program, has made a difference so far. That is for
-`ttrace run` to compare. Afterwards the program goes on from where it had come to.
+Everything that the program computes from is put back to what it was before the first iteration (program_state.py), its
+data loaders give what they gave (loaded_data.py), and another recorder records what it does as iteration 0 of another
+trace. That begins where the program asks a loader for the first batch of an iteration, or without one with its first
+call of a model, and ends at once unless the model is then given the very bits that it was given first. A recording
+ends within an iteration, since much is read as late as the next begins; so one iteration between two is not recorded.
+
+The last replay is not perturbed: where it has the bits of the first recording, nothing that was not put back, such as a
+counter of the program, has made a difference so far. That is for `ttrace run` to compare. Afterwards the program goes
+on from where it had come to.
 
 Nothing here waits for other ranks: each goes on with its iterations in any case."""
 
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from .modules import Modules
 
 
+BEGUN = "begun"  # a file that is in the directory of the first replay where the program was led to it
+_NEVER = 1 << 30  # the iteration that a pause would record
+
+
 class Replays:
     def __init__(self, config: Config, begin: Callable[[Config], "tuple[Collector, Modules]"]):
         """`begin` puts another recorder into torch."""
@@ -44,6 +50,8 @@ class Replays:
         self._latest: ProgramState | None = None  # where the program had come to
         self._given: list[torch.Tensor] = []  # to its first call of a model
         self._is_to_compare = False  # what it is given in the first call of a replay
+        self._is_pause = False  # the iteration at hand is not recorded
+        self._whole: frozenset[int] = frozenset()  # the iterations that were recorded, but for light ones
         self._data = LoadedData(self._before_fetch)
         self._data.install()
 
@@ -76,66 +84,72 @@ class Replays:
 
     def _at_call(self, args: tuple, kwargs: dict) -> "Modules | None":
         collector = self._collector
-        if collector is None or (collector.active and not collector.clock.running):
+        if collector is None:
             return None
-        if collector.active:
-            if self._first is None:
-                self._first, self._given = ProgramState(), _tensors_of(args, kwargs, copied=True)
-            elif self._is_to_compare:
-                self._is_to_compare = False
-                self._require_same_data(args, kwargs)
-            return None
+        if not collector.active:
+            return self._pause(collector)
+        if self._is_pause:
+            if collector.clock.iteration == 0:
+                return None
+            self._require_same_data(args, kwargs)
+            return self._begin_next(collector)
+        if self._first is None and collector.clock.running:
+            self._first, self._given = ProgramState(), _tensors_of(args, kwargs, copied=True)
+        elif self._is_to_compare and collector.clock.running:
+            self._is_to_compare = False
+            self._require_same_data(args, kwargs)
+        return None
+
+    def _pause(self, before: Collector) -> "Modules | None":
+        """Behind a recording, which has ended with this call: the iteration that begins with it is not recorded."""
+        if self._first is None or not before.is_whole:
+            raise NotRestorable("the recording ended before its iterations")
+        if self._latest is None:
+            self._latest = ProgramState()
         if not self._left:
             self._end()
             return None
-        self._require_same_data(args, kwargs)
-        return self._begin_next(collector)
+        with contextlib.suppress(OSError), open(os.path.join(self._left[0].directory, BEGUN), "w", encoding="utf-8"):
+            pass
+        self._whole = frozenset(before.config.iterations) | {
+            each for each in before.schedule.further() if not before.schedule.is_light(each)
+        }
+        return self._record(replace(before.config, iterations=frozenset((_NEVER,)), perturb=None))
 
     def _begin_at_fetch(self) -> "Modules | None":
         collector = self._collector
-        clock = collector.clock
-        is_last = collector.schedule.is_over(clock.iteration + 1)
-        if not (collector.active and clock.stepped and is_last) or collector.is_waiting_for_steps():
+        is_over = self._is_pause and collector.clock.stepped and not collector.is_waiting_for_steps()
+        if not is_over:
             return None
-        collector.safely(collector.finish_iteration, True)
-        if collector.active:  # some of it is still to be read
-            return None
-        if not self._left:
-            self._end()
-            return None
-        modules = self._begin_next(collector)
         self._is_to_compare = True
+        return self._begin_next(collector)
+
+    def _begin_next(self, before: Collector) -> "Modules":
+        self._first.put_back()
+        replay = self._left.pop(0)
+        config = replace(
+            before.config,
+            directory=replay.directory,
+            run_id=replay.run_id,
+            perturb=replay.perturb,
+            iterations=self._whole,
+        )
+        modules = self._record(config)
+        os.register_at_fork(after_in_child=self._collector.after_fork)
+        atexit.register(self._collector.at_exit)
+        return modules
+
+    def _record(self, config: Config) -> "Modules":
+        patches.take_back()
+        processes.withdraw()
+        self._is_pause = _NEVER in config.iterations
+        collector, modules = self._begin(replace(config, may_go_on=False, replays=()))
+        self.follow(collector, modules)
         return modules
 
     def _require_same_data(self, args: tuple, kwargs: dict) -> None:
         if not self._data.is_whole or not _have_same_bits(self._given, _tensors_of(args, kwargs, copied=False)):
             raise NotRestorable("the model is given other data than in its first call")
-
-    def _begin_next(self, before: Collector) -> "Modules":
-        if self._first is None or not before.is_whole:
-            raise NotRestorable("the recording ended before its iterations")
-        if self._latest is None:
-            self._latest = ProgramState()
-        patches.take_back()
-        processes.withdraw()
-        self._first.put_back()
-        replay = self._left.pop(0)
-        further = [each for each in before.schedule.further() if not before.schedule.is_light(each)]
-        collector, modules = self._begin(
-            replace(
-                before.config,
-                directory=replay.directory,
-                run_id=replay.run_id,
-                perturb=replay.perturb,
-                iterations=before.config.iterations | frozenset(further),
-                may_go_on=False,
-                replays=(),
-            )
-        )
-        self.follow(collector, modules)
-        os.register_at_fork(after_in_child=collector.after_fork)
-        atexit.register(collector.at_exit)
-        return modules
 
     def _end(self) -> None:
         """The program goes on from where it had come to."""
