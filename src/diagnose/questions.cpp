@@ -20,6 +20,7 @@
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "diagnose/changed_after.h"
+#include "diagnose/further_calls.h"
 #include "diagnose/hypothesis.h"
 #include "diagnose/light_jumps.h"
 #include "diagnose/loss_scales.h"
@@ -115,6 +116,12 @@ class Questions {
       const bool is_of_cut =
           (is_of_some && cut_.contains(finding.id.iteration)) || evidence_.candidate.apart.contains(finding.id);
       if (is_of_cut && !reasons_[i] && is_wrong(finding)) reasons_[i] = Reason::kOtherMicrobatches;
+    }
+  }
+
+  void mark_further_calls() {
+    for (const std::size_t i : find_further_calls(report_, evidence_)) {
+      if (!reasons_[i]) reasons_[i] = Reason::kOtherMicrobatches;
     }
   }
 
@@ -479,7 +486,11 @@ class Questions {
           "let each begin with a value of its own in both programs",
           to_string(finding.id), printable(other_of_no_module(finding, report_, evidence_).value_or("")));
     }
-    if (reason == Reason::kOtherMicrobatches) return describe_cut(finding.id.iteration);
+    if (reason == Reason::kOtherMicrobatches) {
+      const std::int32_t iteration = finding.id.iteration;
+      const bool is_cut = cut_.contains(iteration) || evidence_.candidate.joined.contains(iteration);
+      return is_cut ? describe_cut(iteration) : describe_further_calls(finding, evidence_);
+    }
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
       return fmt::format(
           "{}. In the reference the iteration changes it, of a model that no optimizer updates: a moving average or a "
@@ -604,6 +615,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
   Questions questions(report, follows_from, evidence);
   questions.mark_names();
   questions.mark_microbatches();
+  questions.mark_further_calls();
   questions.mark_own_numbers();
   questions.mark_changed_after();
   questions.mark_loss_scales();
