@@ -66,7 +66,7 @@ class PartFinder {
     const LocalTensor& local = suspect_.parts[part];
     const bool is_of_several = std::ranges::any_of(
         suspect_.parts, [&](const LocalTensor& other) { return other.microbatch != suspect_.parts[0].microbatch; });
-    return is_of_several ? fmt::format("rank {}, its micro-batch {},", local.rank, local.microbatch)
+    return is_of_several ? fmt::format("micro-batch {} of rank {}", local.microbatch, local.rank)
                          : fmt::format("rank {}", local.rank);
   }
 

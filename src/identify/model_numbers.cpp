@@ -15,26 +15,27 @@
 namespace ttrace {
 namespace {
 
-bool is_model(const ChunkNames& candidate, const ChunkNames& reference) {
+// The model of the reference has the names of its parameters, or also what these begin with.
+enum class Likeness : std::uint8_t { kNone, kNames, kBytes };
+
+Likeness likeness_of(const ChunkNames& candidate, const ChunkNames& reference) {
   CountedParameters counted;
   for (const auto& [path, values] : candidate.parameters) {
     const auto trusted = reference.parameters.find(path);
     counted.add(values, trusted == reference.parameters.end() ? nullptr : &trusted->second);
   }
-  return counted.inside > 0 && counted.is_enough();
+  if (counted.inside == 0 || !counted.is_enough()) return Likeness::kNone;
+  return counted.equal > 0 ? Likeness::kBytes : Likeness::kNames;
 }
 
 // The number of the one model of the reference that this may be, `own` first; nothing where there is none, or several.
+// One that has its bytes comes before all that have only its names.
 std::optional<std::int32_t> number_of(std::int32_t own, const ChunkNames& candidate, const NamesByChunk& reference) {
-  const auto same = reference.find(own);
-  if (same != reference.end() && is_model(candidate, same->second)) return own;
-  std::optional<std::int32_t> found;
-  for (const auto& [number, names] : reference) {
-    if (!is_model(candidate, names)) continue;
-    if (found) return std::nullopt;
-    found = number;
-  }
-  return found;
+  std::map<Likeness, std::vector<std::int32_t>> found;
+  for (const auto& [number, names] : reference) found[likeness_of(candidate, names)].push_back(number);
+  const std::vector<std::int32_t>& best = found[found.contains(Likeness::kBytes) ? Likeness::kBytes : Likeness::kNames];
+  if (std::ranges::find(best, own) != best.end()) return own;
+  return best.size() == 1 ? std::optional(best.front()) : std::nullopt;
 }
 
 // By the rank's own numbers; empty where these stay.

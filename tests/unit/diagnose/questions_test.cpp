@@ -95,6 +95,35 @@ TEST_CASE("padding that the shapes alone say is a question where all of training
   CHECK(explained(one, halves(4)).verdict() == RunVerdict::kDifferent);
 }
 
+// One process that calls `fc` for each piece of its batch, in calls or micro-batches.
+Trace in_pieces(const std::vector<TensorId>& calls, float gradient = 3) {
+  Trace trace = mesh_trace("", 1);
+  for (const TensorId& call : calls) add_tensor(trace, 0, call, {1, 8}, numbers(8, static_cast<float>(call.name.size())));
+  add_tensor(trace, 0, kWeightGradient, {1}, {gradient});
+  return trace;
+}
+
+TEST_CASE("calls that one side alone makes of a module are a question where all of training is right") {
+  const TensorId second = tensor_id(Kind::kOutput, "fc#1", 0), other = tensor_id(Kind::kOutput, "gate", 0);
+  const Trace one = in_pieces({kHiddenOut, second}), two = in_pieces({kHiddenOut});
+  for (const auto& [reference, candidate] : {std::pair(one, two), std::pair(two, one)}) {
+    const Report report = explained(reference, candidate);
+    CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+    REQUIRE(report.explanation.questions.size() == 1);
+    CHECK(has(report.explanation.questions[0].sentence, "Nothing says which is which"));
+  }
+  CHECK(has(explained(one, two).explanation.questions[0].sentence,
+            "in iteration 0 the reference has fc 2 times, and the candidate once"));
+  SUBCASE("but where a gradient is wrong, a call too few may be why") {
+    const Report report = explained(one, in_pieces({kHiddenOut}, 4));
+    CHECK(report.verdict() == RunVerdict::kDifferent);
+    CHECK(report.first_wrong()->id == second);
+  }
+  SUBCASE("and a module that is not called at all is missing") {
+    CHECK(explained(in_pieces({kHiddenOut, other}), two).verdict() == RunVerdict::kDifferent);
+  }
+}
+
 TEST_CASE("the same output is wrong where a rule places it there") {
   const Report report = explained(kOneProcess, trace_of("tp=2", {{rows(kWhole, {0, 2})}, {rows(kWhole, {1, 3})}}),
                                   "fc: {output: {tp_dim: 0}}");

@@ -17,6 +17,7 @@ namespace {
 struct Model {
   std::string parameter;
   float begin;
+  std::int64_t elements = 1;
 };
 
 void add_models(Trace& trace, std::size_t rank, const std::vector<Model>& models) {
@@ -24,7 +25,8 @@ void add_models(Trace& trace, std::size_t rank, const std::vector<Model>& models
     for (const Kind kind : {Kind::kParam, Kind::kMainGrad}) {
       TensorId id = tensor_id(kind, models[i].parameter);
       id.chunk = static_cast<std::int32_t>(i);
-      add_tensor(trace, rank, id, {1}, {models[i].begin});
+      const std::int64_t elements = models[i].elements;
+      add_tensor(trace, rank, id, {elements}, std::vector<float>(static_cast<std::size_t>(elements), models[i].begin));
     }
   }
 }
@@ -57,6 +59,13 @@ TEST_CASE("a model of other bytes keeps its number where it is the one of its na
   CHECK(numbers_after(kThree, {{"out.weight", 9}}) == "0");
   CHECK(numbers_after(kThree, {{"proj.weight", 9}, {"proj.weight", 4}, {"out.weight", 5}}) == "012");
   CHECK(numbers_after(kThree, {{"other.weight", 4}, {"out.weight", 5}}) == "01");
+}
+
+TEST_CASE("a model of the same bytes comes before those that have only the names") {
+  const std::vector<Model> layers = {{"tokens.weight", 1}, {"weight", 1, 3}, {"weight", 7, 5}};
+  CHECK(numbers_after(layers, {{"weight", 7, 5}}) == "2");
+  CHECK(numbers_after(layers, {{"weight", 1, 3}, {"weight", 7, 5}}) == "12");
+  CHECK(numbers_after(layers, {{"weight", 8, 4}}) == "0");  // either may be it
 }
 
 TEST_CASE("models that begin alike keep their order") {
