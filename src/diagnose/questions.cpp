@@ -242,8 +242,6 @@ class Questions {
     }
   }
 
-  // Where tolerances that were not measured are exceeded by little, and by nothing else: rounding may do more than the
-  // closed form says.
   // True for a few numbers in fp32 or wider that no perturbed run moved: what remains of a sum that nearly cancels may be
   // off by some roundings more than its floor says.
   bool is_unmoved(const Finding& finding) const {
@@ -257,6 +255,19 @@ class Questions {
            std::ranges::all_of(found->second.samples, [](double sample) { return sample == 0; });
   }
 
+  // True for a gradient in fp32 or wider that is off by little in most elements, as one whose terms are added up in another
+  // order: the perturbed runs add them up in the reference's.
+  bool is_summed_otherwise(const Finding& finding) const {
+    constexpr double kMostEpsilons = 64;  // of its dtype
+    const LogicalTensor* tensor = find_tensor(evidence_.candidate, finding.id);
+    const bool is_gradient = finding.id.kind == Kind::kParamGrad || finding.id.kind == Kind::kMainGrad;
+    if (!is_gradient || tensor == nullptr || !finding.difference || finding.difference->sketch) return false;
+    const double epsilon = epsilon_of(tensor->dtype);
+    return epsilon <= epsilon_of(Dtype::kFloat32) && finding.difference->rel_err() <= kMostEpsilons * epsilon &&
+           finding.difference->differing * 2 > finding.difference->elements;
+  }
+
+  // Where nothing but such tolerances is exceeded, or ones that were not measured, and by little.
   void mark_near_unmeasured() {
     constexpr double kMostRoundings = 64;  // beyond the floor, of what no run moved
     const std::vector<RootCause>& roots = report_.explanation.roots;
@@ -267,7 +278,8 @@ class Questions {
       const Finding& finding = report_.findings[i];
       if (marked[i] || !is_wrong(finding)) continue;
       const std::optional<double> ratio = ratio_of(finding);
-      const double most = is_unmoved(finding) ? kMostRoundings : report_.proof.unmeasured ? kDefaultMargin : 0;
+      const bool may_be_near = report_.proof.unmeasured || is_summed_otherwise(finding);
+      const double most = is_unmoved(finding) ? kMostRoundings : may_be_near ? kDefaultMargin : 0;
       const bool is_near = finding.reason == Reason::kExceedsTolerance && ratio && *ratio <= most;
       if (!is_near) return;
       marked[i] = Reason::kNearUnmeasured;
@@ -555,6 +567,14 @@ class Questions {
           "perturbed is rounded away (quantisation), and large terms nearly cancel. Expected tolerances for which "
           "every module is perturbed: `estimator: modules` in ttrace.yaml, or `--estimator modules`",
           finding.message);
+    }
+    if (reason == Reason::kNearUnmeasured && !report_.proof.unmeasured) {
+      const double margin = report_.proof.margin.value_or(kDefaultMargin);
+      return fmt::format(
+          "{}. That is little in all of it, what its step makes is right, and nothing explains it: a candidate that adds "
+          "up the terms of a gradient in another order is off by as much, and no perturbed run does. Where that is all, "
+          "a larger margin says so: `margin: {:.0f}` in ttrace.yaml, or `ttrace estimate-tolerance --margin {:.0f}`",
+          finding.message, margin * kDefaultMargin, margin * kDefaultMargin);
     }
     if (reason == Reason::kNearUnmeasured) {
       return fmt::format(
