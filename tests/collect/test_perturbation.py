@@ -5,7 +5,7 @@ import ctypes.util
 
 import numpy
 import pytest
-from conftest import program, python, ranks
+from conftest import PYTHON, program, python, ranks
 from test_processes import RANKS
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
@@ -315,3 +315,24 @@ def test_what_computes_in_bf16_with_fp32_parameters_is_perturbed_by_bf16s_epsilo
         values = [(bits.astype("u4") << 16).view("f4") for bits in values]
     changed = numpy.abs(values[1] / values[0] - 1)
     assert 2**-9 < changed.max() < 2**-6
+
+
+BAGS = """
+import torch
+class Text(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag, self.head = torch.nn.EmbeddingBag(10, 4, mode="sum"), torch.nn.Linear(4, 2)
+    def forward(self, tokens, offsets, weights):
+        return self.head(self.bag(tokens, offsets, per_sample_weights=weights))
+torch.manual_seed(0)
+Text()(torch.tensor([1, 2, 4, 5]), torch.tensor([0, 2]), torch.ones(4)).sum().backward()
+"""
+
+
+def test_of_a_bag_of_embeddings_that_is_given_weights_beside_its_tokens_the_output_is_perturbed(collect):
+    plain, perturbed = (
+        collect(*options, command=[PYTHON, "-c", BAGS]).rank().tensors for options in ((), ("--perturb", "1"))
+    )
+    assert not numpy.array_equal(plain["output", "bag", 0], perturbed["output", "bag", 0])
+    assert numpy.array_equal(plain["input", "bag:per_sample_weights", 0], perturbed["input", "bag:per_sample_weights", 0])

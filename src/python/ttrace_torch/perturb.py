@@ -75,7 +75,7 @@ class Perturbation:
 
 class PerturbedInput(Perturbation):
     """The first floating-point activation of every micro-batch: the model's own input where its first tensor is
-    floating; else the first floating output of a module whose tensor inputs are all integers: an embedding. Of a model
+    floating; else the first floating output of a module whose first tensor is of integers: an embedding. Of a model
     that is given objects in place of tensors, or containers that cannot be copied, the input of the first module inside
     that is given tensors. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
     stages perturb nothing, and neither does a further model whose input has a graph behind it: another one has computed
@@ -130,8 +130,9 @@ class PerturbedInput(Perturbation):
     def perturb_outputs(self, frame: Frame, args: tuple, kwargs: dict, result: Any) -> Any:
         if not self._is_due(frame, Kind.OUTPUT):
             return result
-        inputs, first = inputs_of(args, kwargs), first_that(is_floating, outputs_of(result))
-        if first is None or not inputs or first_that(is_floating, inputs) is not None:
+        first = first_that(is_floating, outputs_of(result))
+        given = first_that(lambda tensor: tensor.dtype != torch.bool, inputs_of(args, kwargs))
+        if first is None or given is None or is_floating(given[1]):
             return result
         return replaced(result, first[1], self._perturbed(frame, Kind.OUTPUT, first))
 
