@@ -24,9 +24,7 @@ struct Called {
 
 Called called_in(const TensorId& id) { return {id.iteration, id.chunk, std::string(TensorName(id.name.get()).path)}; }
 
-bool is_of_call(const TensorId& id) {
-  return id.microbatch != kNoMicrobatch && !id.name.empty();
-}
+bool is_of_call(const TensorId& id) { return id.microbatch != kNoMicrobatch && !id.name.empty(); }
 
 // The micro-batches and calls in which a side has something of the module.
 std::set<std::pair<std::int32_t, std::string>> calls_of(const Alignment& side, const Called& module) {

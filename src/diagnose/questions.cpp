@@ -571,9 +571,9 @@ class Questions {
     if (reason == Reason::kNearUnmeasured && !report_.proof.unmeasured) {
       const double margin = report_.proof.margin.value_or(kDefaultMargin);
       return fmt::format(
-          "{}. That is little in all of it, what its step makes is right, and nothing explains it: a candidate that adds "
-          "up the terms of a gradient in another order is off by as much, and no perturbed run does. Where that is all, "
-          "a larger margin says so: `margin: {:.0f}` in ttrace.yaml, or `ttrace estimate-tolerance --margin {:.0f}`",
+          "{}. That is little in all of it, what its step makes is right, and nothing explains it: added up in "
+          "another order, as no perturbed run does, a gradient may be off by as much. Where that is all, a larger "
+          "margin says so: `margin: {:.0f}` in ttrace.yaml, or `ttrace estimate-tolerance --margin {:.0f}`",
           finding.message, margin * kDefaultMargin, margin * kDefaultMargin);
     }
     if (reason == Reason::kNearUnmeasured) {

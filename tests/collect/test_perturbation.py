@@ -335,4 +335,6 @@ def test_of_a_bag_of_embeddings_that_is_given_weights_beside_its_tokens_the_outp
         collect(*options, command=[PYTHON, "-c", BAGS]).rank().tensors for options in ((), ("--perturb", "1"))
     )
     assert not numpy.array_equal(plain["output", "bag", 0], perturbed["output", "bag", 0])
-    assert numpy.array_equal(plain["input", "bag:per_sample_weights", 0], perturbed["input", "bag:per_sample_weights", 0])
+    assert numpy.array_equal(
+        plain["input", "bag:per_sample_weights", 0], perturbed["input", "bag:per_sample_weights", 0]
+    )

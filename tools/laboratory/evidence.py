@@ -159,6 +159,7 @@ EVIDENCE = [
         (
             *("src/python", "src/record", "src/sketch", "src/capi", "tools/tinygpt", _TORCHGPT),
             *("tools/laboratory/benchmarks/collect.py", "tools/laboratory/evaluations/costs.py"),
+            *("tools/laboratory/benchmarks/launches.py", "tools/laboratory/benchmarks/launched"),
         ),
     ),
     Evidence("sweeps", "tools/laboratory/sweeps/RESULTS.md", "tools/sweep", (*_VERDICT, *_RUNS, _TORCHGPT)),

@@ -98,7 +98,8 @@ TEST_CASE("padding that the shapes alone say is a question where all of training
 // One process that calls `fc` for each piece of its batch, in calls or micro-batches.
 Trace in_pieces(const std::vector<TensorId>& calls, float gradient = 3) {
   Trace trace = mesh_trace("", 1);
-  for (const TensorId& call : calls) add_tensor(trace, 0, call, {1, 8}, numbers(8, static_cast<float>(call.name.size())));
+  for (const TensorId& call : calls)
+    add_tensor(trace, 0, call, {1, 8}, numbers(8, static_cast<float>(call.name.size())));
   add_tensor(trace, 0, kWeightGradient, {1}, {gradient});
   return trace;
 }
@@ -434,4 +435,28 @@ TEST_CASE("a few numbers that no perturbed run moved are a question where they a
   CHECK_FALSE(is_asked_about(16, 1e-16, Dtype::kFloat64, 1));
   CHECK_FALSE(is_asked_about(16, 0, Dtype::kBFloat16, 1));
   CHECK_FALSE(is_asked_about(16, 0, Dtype::kFloat64, 9));
+}
+
+TEST_CASE(
+    "a gradient that is off by little in most elements is a question: its terms may be added up in another order") {
+  const auto is_asked_about = [](Kind kind, double ratio, Dtype dtype, std::int64_t differing) {
+    Report report = exceeding({ratio}, true);
+    Finding& finding = report.findings[0];
+    finding.id.kind = kind;
+    finding.allowed = 4 * 0x1p-52;
+    finding.difference->difference_square = ratio * ratio * *finding.allowed * *finding.allowed;
+    finding.difference->elements = 100;
+    finding.difference->differing = differing;
+    Alignment candidate;
+    candidate.tensors[finding.id].dtype = dtype;
+    set_questions_aside(report, std::vector<std::optional<std::size_t>>(1), {candidate, candidate, {}, {}});
+    return report.verdict() == RunVerdict::kCouldNotLook &&
+           has(report.explanation.questions.at(0).sentence, "`margin: 9` in ttrace.yaml");
+  };
+  CHECK(is_asked_about(Kind::kMainGrad, 2, Dtype::kFloat64, 90));
+  CHECK(is_asked_about(Kind::kParamGrad, 2.9, Dtype::kFloat64, 51));
+  CHECK_FALSE(is_asked_about(Kind::kMainGrad, 3.1, Dtype::kFloat64, 90));  // no rounding that the runs would not show
+  CHECK_FALSE(is_asked_about(Kind::kMainGrad, 2, Dtype::kFloat64, 1));     // a flipped bit
+  CHECK_FALSE(is_asked_about(Kind::kMainGrad, 2, Dtype::kBFloat16, 90));
+  CHECK_FALSE(is_asked_about(Kind::kOutput, 2, Dtype::kFloat64, 90));
 }

@@ -1,4 +1,5 @@
-"""What recording costs: bytes of an iteration, by what of it is recorded, and the time of a step beside a plain one.
+"""What recording costs: bytes of an iteration, by what of it is recorded, the time of a step beside a plain one, and
+the launches of a first verdict.
 
 `tools/laboratory/costs [--only MODEL ...]` writes COSTS.md beside this file; with --only, of those models alone, it
 prints what it has measured. Models are trained by one process; the largest wants 4 GB of memory and of disk."""
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from freshness import commit, sentence
 
@@ -80,13 +81,17 @@ def record(model: Model, *options: str) -> tuple[int, tuple[int, int, int]]:
 
 
 def time_of(program: str) -> dict[str, float]:
+    return _bench("collect", "--turns", "3", "--program", program)
+
+
+def _bench(*words: str) -> Any:
     with tempfile.NamedTemporaryFile(suffix=".json") as figures:
-        bench = [str(ROOT / "tools/bench"), "collect", "--turns", "3", "--program", program, "--json", figures.name]
+        bench = [str(ROOT / "tools/bench"), *words, "--json", figures.name]
         subprocess.run(bench, check=True, stdout=subprocess.DEVNULL)
         return json.load(open(figures.name))
 
 
-def render(rows: list[Bytes], times: dict[str, dict[str, float]]) -> list[str]:
+def render(rows: list[Bytes], times: dict[str, dict[str, float]], verdicts: list[dict[str, Any]]) -> list[str]:
     lines = ["## Bytes of an iteration", ""]
     lines += [
         "One process, one optimizer step of AdamW. *Whole*: `ttrace collect`, each iteration of `--split`. *Light*: "
@@ -108,7 +113,28 @@ def render(rows: list[Bytes], times: dict[str, dict[str, float]]) -> list[str]:
     ]
     ratios = ("recorded_ratio_seconds", "recorded_ratio_cpu", "waiting_ratio_cpu")
     figures = [[TIMED[name], *(_ratio(time, what) for what in ratios)] for name, time in times.items()]
-    return lines + table(["model", "recorded, clock", "recorded, processor", "not recorded, processor"], figures)
+    lines += table(["model", "recorded, clock", "recorded, processor", "not recorded, processor"], figures)
+    return lines + (["", *_launches(verdicts)] if verdicts else [])
+
+
+def _launches(verdicts: list[dict[str, Any]]) -> list[str]:
+    cells: dict[str, list[str]] = {}
+    for row in verdicts:
+        of = cells.setdefault(row["program"], [row["program"]])
+        of += [f"{row['launches']}", f"{row['seconds']:.0f} s", row["verdict"]]
+    start = verdicts[0]["start"]
+    return [
+        "## Launches of a first verdict",
+        "",
+        "By `tools/bench launches`: `ttrace run` of a reference on one process and a candidate on two. Each waits "
+        f"{start:g} s at its start. With samples from a DataLoader, the reference's rerun and perturbed runs are "
+        "replays in its own launch; from a generator, each is a launch.",
+        "",
+        *table(
+            ["program", "loader: launches", "time", "verdict", "generator: launches", "time", "verdict"],
+            list(cells.values()),
+        ),
+    ]
 
 
 def _of(row: Bytes, size: int) -> str:
@@ -130,8 +156,9 @@ def main() -> int:
             print(f"costs: {model.name}", file=sys.stderr, flush=True)
             rows.append(measure(model))
     times = {name: time_of(name) for name, title in TIMED.items() if not options.only or title in options.only}
+    verdicts = [] if options.only else _bench("launches")
     made = sentence(COMMAND, time.monotonic() - started, [measured], page.machine())
-    text = "\n".join(["# What recording costs", "", made, "", *render(rows, times)]) + "\n"
+    text = "\n".join(["# What recording costs", "", made, "", *render(rows, times, verdicts)]) + "\n"
     if options.only:
         print(text, end="")
     else:
