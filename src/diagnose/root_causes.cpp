@@ -192,6 +192,38 @@ bool is_forward_right(const TensorId& loss, const Report& report) {
   return std::ranges::any_of(report.passed, is_of_forward) && std::ranges::none_of(report.findings, is_of_forward);
 }
 
+bool is_of_micro_batch(const Finding& finding, const TensorId& id) {
+  return finding.id.iteration == id.iteration && finding.id.microbatch == id.microbatch;
+}
+
+// True where the loss of a micro-batch was compared, and is right.
+bool is_loss_right(const TensorId& id, const Report& report) {
+  const auto is_its_loss = [&](const Finding& finding) {
+    return is_loss_of_backward(finding.id) && is_of_micro_batch(finding, id);
+  };
+  return std::ranges::any_of(report.passed, is_its_loss) && std::ranges::none_of(report.findings, is_its_loss);
+}
+
+// True where what the module of a gradient was given and returned in that call is right, and so is what came back to it:
+// the gradient of its output, or of a module without a module behind it the loss.
+bool is_backward_wrong_alone(const TensorId& gradient, const Report& report) {
+  if (gradient.kind != Kind::kGradInput) return false;
+  const TensorName name(gradient.name.get());
+  const auto is_of_call = [&](const Finding& finding, Kind kind) {
+    const TensorName other(finding.id.name.get());
+    return finding.id.kind == kind && is_of_micro_batch(finding, gradient) && finding.id.chunk == gradient.chunk &&
+           other.path == name.path && other.call == name.call;
+  };
+  const auto is_right = [&](Kind kind) {
+    const auto is_it = [&](const Finding& finding) { return is_of_call(finding, kind); };
+    return std::ranges::any_of(report.passed, is_it) && std::ranges::none_of(report.findings, is_it);
+  };
+  const auto comes_back_wrong = [&](const Finding& finding) { return is_of_call(finding, Kind::kGradOutput); };
+  return is_right(Kind::kInput) && is_right(Kind::kOutput) &&
+         (is_right(Kind::kGradOutput) ||
+          (std::ranges::none_of(report.findings, comes_back_wrong) && is_loss_right(gradient, report)));
+}
+
 // What a loss may be made of beside what was compared.
 std::string describe_unrecorded(const Evidence& evidence) {
   const auto models =
@@ -241,6 +273,18 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
     return "nothing known explains the error; all that modules were given and returned in its micro-batch is right, so "
            "that the loss is made otherwise of it, " +
            describe_unrecorded(evidence);
+  }
+  if (is_backward_wrong_alone(finding.id, report)) {
+    return fmt::format(
+        "nothing known explains the error; what {} was given and returned is right, and what came back to it, so that "
+        "its backward is wrong by itself: as where a gather or a reduction in it is one that autograd does not see",
+        printable(std::string(TensorName(finding.id.name.get()).path)));
+  }
+  if (finding.id.kind == Kind::kGradOutput && is_loss_right(finding.id, report) &&
+      is_forward_right(finding.id, report)) {
+    return "nothing known explains the error; the loss is right, and all that modules were given and returned in its "
+           "micro-batch, so that what computes the loss of it passes back another gradient: as where a gather or a "
+           "reduction in it is one that autograd does not see";
   }
   if (const Finding* buffer = buffer_in_question(finding, report)) {
     return fmt::format("the module keeps {}, which is in question; nothing else known explains the error",
