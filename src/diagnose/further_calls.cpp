@@ -47,7 +47,7 @@ std::vector<std::size_t> find_further_calls(const Report& report, const Evidence
   };
   std::set<Called> modules;
   for (const Finding& finding : report.findings) {
-    if (finding.verdict != Verdict::kMissing || !is_candidate(finding)) continue;
+    if (finding.verdict != Verdict::kMissing || finding.guessed || !is_candidate(finding)) continue;
     const Called module = called_in(finding.id);
     if (modules.contains(module)) continue;
     const Alignment& lacking = finding.only_in_candidate ? evidence.reference : evidence.candidate;
