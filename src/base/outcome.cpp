@@ -75,8 +75,8 @@ constexpr auto kCauseWords = std::to_array<Word<Cause>>({
     {Cause::kOtherGroup, "other-group",
      "is a main gradient that was reduced along another axis than its own, over other parameters of its kind"},
     {Cause::kOwnSamples, "own-samples",
-     "is made by each rank of its own samples alone, where the reference takes all: standardised by their mean and "
-     "deviation, or a loss that is a ratio of sums"},
+     "is made by each rank of its own samples, or its own part of a row, alone, where the reference takes all: "
+     "standardised by their mean and deviation, normalised, or a loss that is a ratio of sums"},
     {Cause::kOtherAverage, "other-average",
      "is a moving average that follows its parameter otherwise: as that was before its step, or by another decay; or "
      "running statistics that follow others of the same samples"},

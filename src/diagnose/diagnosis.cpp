@@ -52,6 +52,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {other_tensor, When::kManyValues},
     {function_of_reference, When::kManyValues},
     {other_part, When::kManyValues},
+    {normalised_by_part, When::kManyValues},
     {permuted_blocks, When::kManyValues},
     {reinterpreted, When::kManyValues},
     {missing_contribution, When::kManyValues},

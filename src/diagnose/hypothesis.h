@@ -127,6 +127,8 @@ std::optional<Diagnosis> follows_otherwise(const Suspect& suspect);
 std::optional<Diagnosis> follows_samples_otherwise(const Suspect& suspect);
 // A rank's part has the values of another rank's, or of the rank's own at another time: copies.cpp.
 std::optional<Diagnosis> other_part(const Suspect& suspect);
+// A normalisation took the statistics of each rank's part of a row: normalised_parts.cpp.
+std::optional<Diagnosis> normalised_by_part(const Suspect& suspect);
 // A loss was taken over the ranks' own parts: losses.cpp. These fit nothing to the candidate's values.
 std::optional<Diagnosis> loss_of_parts(const Suspect& suspect);
 std::optional<Diagnosis> gradient_of_means(const Suspect& suspect);

@@ -19,6 +19,7 @@
 #include "judge/jumps.h"
 #include "judge/later_sums.h"
 #include "judge/padding.h"
+#include "judge/rounding_alone.h"
 #include "judge/scaled_back.h"
 #include "judge/shared_inputs.h"
 #include "judge/stepped_parameters.h"
@@ -408,6 +409,8 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_later_sums(matching.pairs, findings, report.notes);
     set_shared_gradients_aside(matching.pairs, findings, report.notes);
     set_ends_of_padding_aside(matching.padded_shorter, reference, findings, report.notes);
+    const bool is_measured = tolerance != nullptr && tolerance->unmeasured.empty();
+    if (is_measured) pass_rounding_alone(matching.pairs, findings, report.notes);
   }
   report.notes.insert(report.notes.end(), routing_notes.begin(), routing_notes.end());
   report.totals.waived = matching.waived + sums.waived();

@@ -31,7 +31,8 @@ Trace trace_with_loss(const OfModule& values) {
 std::string sentence_of_gradient(const OfModule& candidate) {
   const Trace one = trace_with_loss({}), two = trace_with_loss(candidate);
   Report report = checked(one, two, "");
-  const Alignment reference = align(one, annotations(""), {}), other = align(two, annotations(""), layout_of(reference));
+  const Alignment reference = align(one, annotations(""), {}),
+                  other = align(two, annotations(""), layout_of(reference));
   add_root_causes(report, {reference, other, two.mesh, {}});
   REQUIRE_FALSE(report.explanation.roots.empty());
   return report.explanation.roots[0].sentence;
@@ -43,8 +44,9 @@ TEST_SUITE_BEGIN("diagnose");
 
 TEST_CASE("a backward that is wrong by itself is told from one that is given something wrong") {
   const OfModule lost = {.grad_input = {2, 0.5, 1, 2, 2, 4, 1, 1}};
-  CHECK(has(sentence_of_gradient(lost), "what Contrast was given and returned is right, and what came back to it, so that its "
-                                  "backward is wrong by itself"));
+  CHECK(has(sentence_of_gradient(lost),
+            "what Contrast was given and returned is right, and what came back to it, so that its "
+            "backward is wrong by itself"));
   OfModule also = lost;
   also.output = 3;
   CHECK_FALSE(has(sentence_of_gradient(also), "its backward is wrong by itself"));
