@@ -154,8 +154,8 @@ export type Cause =
   | "other-norm" // is a norm of gradients that lacks some of them, counts some twice, or is another norm of all
   // is a main gradient that was reduced along another axis than its own, over other parameters of its kind
   | "other-group"
-  // is made by each rank of its own samples alone, where the reference takes all: standardised by their mean and
-  // deviation, or a loss that is a ratio of sums
+  // is made by each rank of its own samples, or its own part of a row, alone, where the reference takes all:
+  // standardised by their mean and deviation, normalised, or a loss that is a ratio of sums
   | "own-samples"
   // is a moving average that follows its parameter otherwise: as that was before its step, or by another decay; or
   // running statistics that follow others of the same samples
