@@ -2,15 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/describe.h"
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "judge/later_sums.h"
+#include "merge/elements.h"
 
 namespace ttrace {
 namespace {
@@ -26,14 +33,59 @@ Called called_in(const TensorId& id) { return {id.iteration, id.chunk, std::stri
 
 bool is_of_call(const TensorId& id) { return id.microbatch != kNoMicrobatch && !id.name.empty(); }
 
-// The micro-batches and calls in which a side has something of the module.
-std::set<std::pair<std::int32_t, std::string>> calls_of(const Alignment& side, const Called& module) {
-  std::set<std::pair<std::int32_t, std::string>> calls;
-  for (const auto& [id, tensor] : side.tensors) {
-    if (!is_of_call(id) || id.pass != Pass::kForward || called_in(id) != module) continue;
-    calls.emplace(id.microbatch, std::string(TensorName(id.name.get()).call));
+// The tensors of a side's calls, by module.
+class CallsOfSide {
+ public:
+  explicit CallsOfSide(const Alignment& side) {
+    for (const auto& [id, tensor] : side.tensors) {
+      if (is_of_call(id) && id.pass == Pass::kForward) tensors_[called_in(id)].push_back(&tensor);
+    }
   }
-  return calls;
+
+  std::span<const LogicalTensor* const> of(const Called& module) const {
+    const auto found = tensors_.find(module);
+    return found == tensors_.end() ? std::span<const LogicalTensor* const>() : found->second;
+  }
+
+  // How many micro-batches and calls have something of the module.
+  std::size_t count(const Called& module) const {
+    std::set<std::pair<std::int32_t, std::string_view>> calls;
+    for (const LogicalTensor* tensor : of(module)) {
+      calls.emplace(tensor->id.microbatch, TensorName(tensor->id.name.get()).call);
+    }
+    return calls.size();
+  }
+
+ private:
+  std::map<Called, std::vector<const LogicalTensor*>> tensors_;
+};
+
+constexpr std::size_t kMostLooks = 16;  // at inputs, each of which is held against those of all calls
+
+bool have_same_bytes(const LogicalTensor& tensor, const std::vector<std::byte>& bytes, const LogicalTensor& as) {
+  return tensor.dtype == as.dtype && tensor.shape == as.shape && !tensor.rows && !tensor.sketched &&
+         bytes_of(tensor) == bytes;
+}
+
+bool is_constant(const std::vector<std::byte>& bytes, Dtype dtype) {
+  const std::ptrdiff_t element = std::min<std::ptrdiff_t>(size_of(dtype), std::ssize(bytes));
+  return std::equal(bytes.begin() + element, bytes.end(), bytes.begin());
+}
+
+// True where a call that one side alone makes is given the bits that the side gives to another call, which the other side
+// makes as well: what it is is known, such as a batch that each rank computes in whole. `others`: those of the other side.
+bool is_another_call_again(const TensorId& id, const Alignment& making, const CallsOfSide& others) {
+  const LogicalTensor* given = find_tensor(making, id);
+  if (given == nullptr || given->rows || given->sketched) return false;
+  const std::vector<std::byte> bytes = bytes_of(*given);
+  if (is_constant(bytes, given->dtype)) return false;
+  return std::ranges::any_of(others.of(called_in(id)), [&](const LogicalTensor* other) {
+    const bool is_namesake =
+        other->id.kind == Kind::kInput && TensorName(other->id.name.get()).member == TensorName(id.name.get()).member;
+    if (!is_namesake || !have_same_bytes(*other, bytes, *given)) return false;
+    const LogicalTensor* own = find_tensor(making, other->id);
+    return own != nullptr && have_same_bytes(*own, bytes, *given);
+  });
 }
 
 std::string times(std::size_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
@@ -45,13 +97,21 @@ std::vector<std::size_t> find_further_calls(const Report& report, const Evidence
   const auto is_candidate = [&](const Finding& finding) {
     return is_wrong(finding) && is_of_call(finding.id) && finding.id.iteration < end;
   };
+  const auto lacks = [&](const Finding& finding) {
+    return finding.verdict == Verdict::kMissing && !finding.guessed && is_candidate(finding);
+  };
+  if (std::ranges::none_of(report.findings, lacks)) return {};
+  const CallsOfSide of_reference(evidence.reference), of_candidate(evidence.candidate);
   std::set<Called> modules;
+  std::size_t looks = 0;
   for (const Finding& finding : report.findings) {
-    if (finding.verdict != Verdict::kMissing || finding.guessed || !is_candidate(finding)) continue;
+    if (!lacks(finding)) continue;
+    const Alignment& making = finding.only_in_candidate ? evidence.candidate : evidence.reference;
+    const CallsOfSide& lacking = finding.only_in_candidate ? of_reference : of_candidate;
+    const bool is_input = finding.id.kind == Kind::kInput;
+    if (is_input && looks++ < kMostLooks && is_another_call_again(finding.id, making, lacking)) return {};
     const Called module = called_in(finding.id);
-    if (modules.contains(module)) continue;
-    const Alignment& lacking = finding.only_in_candidate ? evidence.reference : evidence.candidate;
-    if (!calls_of(lacking, module).empty()) modules.insert(module);
+    if (!lacking.of(module).empty()) modules.insert(module);
   }
   std::vector<std::size_t> found;
   if (modules.empty()) return found;
@@ -64,8 +124,8 @@ std::vector<std::size_t> find_further_calls(const Report& report, const Evidence
 
 std::string describe_further_calls(const Finding& finding, const Evidence& evidence) {
   const Called module = called_in(finding.id);
-  const std::size_t of_reference = calls_of(evidence.reference, module).size(),
-                    of_candidate = calls_of(evidence.candidate, module).size();
+  const std::size_t of_reference = CallsOfSide(evidence.reference).count(module),
+                    of_candidate = CallsOfSide(evidence.candidate).count(module);
   const std::string counts =
       of_reference == of_candidate
           ? "both have it equally often in the iteration, in micro-batches or calls of other numbers"

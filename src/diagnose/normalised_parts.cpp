@@ -92,7 +92,8 @@ class NormOfParts {
 std::optional<Diagnosis> normalised_by_part(const Suspect& suspect) {
   const LogicalTensor& reference = suspect.reference;
   if (reference.id.kind != Kind::kOutput || reference.shape.empty() || suspect.parts.empty()) return std::nullopt;
-  const std::int64_t width = reference.shape.back(), own = suspect.parts[0].shape.empty() ? 0 : suspect.parts[0].shape.back();
+  const std::int64_t width = reference.shape.back(),
+                     own = suspect.parts[0].shape.empty() ? 0 : suspect.parts[0].shape.back();
   if (own < 2 || own >= width) return std::nullopt;
   const LogicalTensor* given = find_tensor(suspect.evidence.reference, reference.id.with_kind(Kind::kInput));
   if (given == nullptr || !is_comparable(*given, reference)) return std::nullopt;

@@ -16,7 +16,8 @@ bool is_rounding_alone(const Finding& finding, const PairsById& pairs) {
   constexpr std::int64_t kFewestElements = 16;  // of fewer, chance makes a factor
   const Kind kind = finding.id.kind;
   const bool has_kind = kind == Kind::kInput || kind == Kind::kParamGrad || kind == Kind::kMainGrad;
-  if (!has_kind || finding.reason != Reason::kExceedsTolerance || finding.by_override || !finding.difference) return false;
+  if (!has_kind || finding.reason != Reason::kExceedsTolerance || finding.by_override || !finding.difference)
+    return false;
   const Difference& difference = *finding.difference;
   const auto pair = pairs.find(finding.id);
   if (pair == pairs.end() || difference.sketch || difference.elements < kFewestElements) return false;

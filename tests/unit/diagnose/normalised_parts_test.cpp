@@ -23,7 +23,8 @@ struct Norm {
 
 std::vector<float> numbers_given() {
   std::vector<float> values;
-  for (std::size_t i = 0; i < kNormRows * kNormWidth; ++i) values.push_back(static_cast<float>(std::sin(3.7 * static_cast<double>(i * i))) + 0.25F);
+  for (std::size_t i = 0; i < kNormRows * kNormWidth; ++i)
+    values.push_back(static_cast<float>(std::sin(3.7 * static_cast<double>(i * i))) + 0.25F);
   return values;
 }
 
@@ -74,7 +75,8 @@ std::string sentence_about_norm(const Norm& norm, const std::vector<float>& wron
   const Trace one = trace_of_norm("", 1, normalised(whole, weight), weight);
   const Trace two = trace_of_norm("tp=2", 2, wrong.empty() ? normalised(norm, weight) : wrong, weight);
   Report report = checked(one, two, rules);
-  const Alignment reference = align(one, annotations(rules), {}), candidate = align(two, annotations(rules), layout_of(reference));
+  const Alignment reference = align(one, annotations(rules), {}),
+                  candidate = align(two, annotations(rules), layout_of(reference));
   add_root_causes(report, {reference, candidate, two.mesh, {}});
   REQUIRE_FALSE(report.explanation.roots.empty());
   return report.explanation.roots[0].sentence;

@@ -120,6 +120,10 @@ TEST_CASE("calls that one side alone makes of a module are a question where all 
     CHECK(report.verdict() == RunVerdict::kDifferent);
     CHECK(report.first_wrong()->id == second);
   }
+  SUBCASE("and one that is given what another call is given is known") {
+    const TensorId given = tensor_id(Kind::kInput, "fc", 0), again = tensor_id(Kind::kInput, "fc", 1);
+    CHECK(explained(in_pieces({given}), in_pieces({given, again})).verdict() == RunVerdict::kDifferent);
+  }
   SUBCASE("and a module that is not called at all is missing") {
     CHECK(explained(in_pieces({kHiddenOut, other}), two).verdict() == RunVerdict::kDifferent);
   }
