@@ -68,6 +68,7 @@
 #include <utility>
 
 #include "base/tensor_name.h"
+#include "merge/values.h"
 #include "tolerance/quantiles.h"
 
 namespace ttrace {
@@ -166,6 +167,23 @@ std::map<ToleranceKey, Squares> squares_of_groups(const std::map<ToleranceKey, s
     if (!is_noise(measured, margin)) groups[{key.first, without_numbers(key.second)}].add(measured);
   }
   return groups;
+}
+
+// True for a few numbers in fp64 that fp32 holds exactly, and not because they are short: the program computes them in
+// fp32, as transformers does the loss of a model in fp64, and no perturbation in fp64 moves them.
+bool is_of_fp32(const LogicalTensor& tensor) {
+  constexpr double kShort = 0x1p16;  // times a mantissa of few bits, which is whole
+  if (tensor.dtype != Dtype::kFloat64 || tensor.rows || tensor.sketched || element_count(tensor.shape) > kFewElements) {
+    return false;
+  }
+  const Values values = values_of(tensor);
+  const auto is_exact = [](double value) { return static_cast<double>(static_cast<float>(value)) == value; };
+  const auto is_long = [](double value) {
+    int exponent = 0;
+    const double scaled = std::frexp(value, &exponent) * kShort;
+    return std::isfinite(value) && scaled != std::floor(scaled);
+  };
+  return std::ranges::all_of(values, is_exact) && std::ranges::any_of(values, is_long);
 }
 
 }  // namespace
@@ -274,6 +292,7 @@ std::map<ToleranceKey, double> estimate_floors(std::span<const RunDifferences> p
     } else {
       floor = std::max({floor, luck, rounding_floor(kind, tensor.dtype, options, terms)});
     }
+    if (is_of_fp32(tensor)) floor = std::max(floor, epsilon_of(Dtype::kFloat32));
     if (const auto sum = own_sums.find(key); sum != own_sums.end()) floor = std::max(floor, sum->second.norm);
     if (!is_changed_by_step(kind) || elements == 0) continue;
     const double jump = jumps.at(key);

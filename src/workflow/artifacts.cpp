@@ -478,7 +478,8 @@ bool Artifacts::collect_with_replays(const Run& reference) {
     write_file(traces[i].parent_path() / kOneLaunch, "");
     workspace_.finish(traces[i].parent_path(), rerun_artifact(seeds[i]), key);
   }
-  spdlog::info("reference: its rerun and {} were recorded in its own launch", count_of(file_.seeds, "perturbed run"));
+  spdlog::info("reference: its rerun and {} were recorded in its own launch, whose log has them, too",
+               count_of(file_.seeds, "perturbed run"));
   return true;
 }
 

@@ -1,8 +1,10 @@
 """The account of what a program trains: counts are of what it has, and an optimizer that lacks a parameter which
 nothing has used so far is seen."""
 
+import json
+
 import pytest
-from conftest import TTRACE, ranks, run
+from conftest import PYTHON, TTRACE, ranks, run
 
 pytestmark = pytest.mark.usefixtures("warm_programs")
 
@@ -67,3 +69,26 @@ def test_an_optimizer_that_lacks_a_parameter_is_wrong(checked, left_out):
     check = checked(left_out)
     assert check.returncode == 1, check.stdout
     assert f"{left_out}.weight" in check.stdout.splitlines()[1], check.stdout
+
+
+OF_PARTS = """
+import torch
+class Sharded(torch.optim.Optimizer):  # as fairscale's OSS: all parameters, of which an optimizer inside steps some
+    def __init__(self, parameters):
+        parameters = list(parameters)
+        super().__init__(parameters, {})
+        self.optim = torch.optim.SGD(parameters[:1], lr=0.1)
+    def step(self):
+        self.optim.step()
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = Sharded(model.parameters())
+model(torch.randn(3, 4)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_an_optimizer_that_steps_by_another_has_what_that_one_has(collect):
+    steps = json.loads(collect(command=[PYTHON, "-c", OF_PARTS]).rank().attributes["provenance"])["optimizer_steps"]
+    owners = {name: each["optimizer"] for each in steps["trained"] for name in steps["parameters"][each["parameters"]]}
+    assert owners == {"weight": "torch.optim.sgd.SGD", "bias": ""}

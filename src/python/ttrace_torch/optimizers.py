@@ -119,6 +119,8 @@ class Optimizers:
                 given = list(given)
                 args, kwargs = ((given, *args[1:]), kwargs) if args else (args, {**kwargs, "parameters": given})
             owned = given.parameters() if isinstance(given, torch.nn.Module) else given  # a method of that module
+            if isinstance(given, torch.optim.Optimizer):
+                owned = [parameter for group in given.param_groups for parameter in group["params"]]
             collector.safely(self._before_clipping, owned)
             self._clipping = True
             try:

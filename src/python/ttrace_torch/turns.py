@@ -215,9 +215,12 @@ class Turns:
 
     def held(self) -> list[tuple[str, list[list[torch.Tensor]]]]:
         """What the optimizers of this iteration have, in the order of their making, also those that are no more,
-        as at the end of a `main()`: the class, and the parameters by group."""
+        as at the end of a `main()`: the class, and the parameters by group. One that steps by another optimizer that it
+        keeps, as fairscale's OSS by one of its rank's part, has what that one has."""
         found = [(each.number, each.class_name, _resolved(each.groups)) for each in self._ended]
         for turn in self._living():
+            if any(isinstance(value, Optimizer) for value in vars(turn.optimizer()).values()):
+                continue
             groups = [list(group["params"]) for group in turn.optimizer().param_groups]
             found.append((turn.number, turn.class_name, groups))
         return [(of_class, groups) for _, of_class, groups in sorted(found, key=lambda each: each[0])]

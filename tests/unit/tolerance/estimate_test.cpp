@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <memory>
 
 #include "align/shard_mapping.h"
 #include "base/error.h"
@@ -125,6 +126,32 @@ TEST_CASE("what errors grow to in light iterations is theirs alone") {
   const Finding finding = judge({later, later}, moved_by(0.1), &file);
   CHECK(finding.allowed == doctest::Approx(kLightSlack * 0.9));
   CHECK_FALSE(is_wrong(finding));
+}
+
+TEST_CASE("a loss in fp64 that the program computes in fp32 may be off by fp32's rounding, which no run of it shows") {
+  const auto allowed_of = [](double value) {
+    const auto entry = std::make_shared<Entry>();
+    entry->dtype = Dtype::kFloat64;
+    entry->bytes = sizeof value;
+    const auto kept = std::make_shared<double>(value);
+    Model model;
+    LogicalTensor* loss = model.changeable(Kind::kScalar, "loss", 0, Dtype::kFloat64, {});
+    loss->pieces = [entry, kept] {
+      Piece piece;
+      piece.entry = entry.get();
+      piece.data = reinterpret_cast<const std::byte*>(kept.get());
+      return std::vector<Piece>{piece};
+    };
+    const std::vector<const LogicalTensor*> tensors = {loss, model.tensor(Kind::kOutput, "fc", 0, Dtype::kFloat64)};
+    EstimateOptions options;
+    options.compute_dtype = Dtype::kFloat64;
+    return estimate(runs_of(tensors, {{0, 1e-15}, {0, 1e-15}, {0, 1e-15}}), nullptr, options)
+        .tensors.at({Kind::kScalar, "loss"})
+        .allowed;
+  };
+  CHECK(allowed_of(3.5193617343902588) == doctest::Approx(3 * kFloat32Epsilon));
+  CHECK(allowed_of(3.5193617343902597) < 1e-14);
+  CHECK(allowed_of(3.5) < 1e-14);  // so short that any dtype holds it
 }
 
 TEST_CASE("what is zero in the reference, and noise in its runs, says nothing of other micro-batches of its name") {

@@ -45,8 +45,8 @@ class Function:
 
 @dataclass(frozen=True)
 class Clipping(Function):
-    """A function that clips gradients. Its first argument are the parameters or masters that have them, or a module
-    with such parameters."""
+    """A function that clips gradients. Its first argument are the parameters or masters that have them, or a module or
+    an optimizer with such parameters."""
 
     # Where the norm is that the function clips by: its third argument, whatever that is called, or what it returns;
     # None where it clips by something else.
