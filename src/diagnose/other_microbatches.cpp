@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/count_of.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "identify/samples.h"
@@ -90,6 +91,17 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
     return cut;
   }
   return {};
+}
+
+std::string describe_other_batch(const Evidence& evidence, std::int32_t iteration) {
+  const ExtentsGiven reference = given_to_models(evidence.reference), candidate = given_to_models(evidence.candidate);
+  for (const auto& [key, samples] : reference) {
+    const auto other = candidate.find(key);
+    if (key.first != iteration || other == candidate.end() || sum_of(samples) == sum_of(other->second)) continue;
+    return fmt::format("the candidate's model is given {} in the iteration, and the reference's {} (dimension 0 of {})",
+                       count_of(sum_of(other->second), "sample"), sum_of(samples), printable(key.second));
+  }
+  return "";
 }
 
 std::string OtherSamples::sentence() const {

@@ -290,6 +290,9 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
     return fmt::format("the module keeps {}, which is in question; nothing else known explains the error",
                        describe_tensor(buffer->id));
   }
+  if (finding.id.kind == Kind::kInput || finding.id.kind == Kind::kMainGrad) {
+    if (const std::string batch = describe_other_batch(evidence, finding.id.iteration); !batch.empty()) return batch;
+  }
   if (finding.id.kind == Kind::kMainGrad) {
     const std::int32_t iteration = finding.id.iteration;
     if (!others.contains(iteration)) others[iteration] = other_samples(evidence, iteration);
