@@ -11,7 +11,8 @@ The last replay is not perturbed: where it has the bits of the first recording, 
 counter of the program, has made a difference so far. That is for `ttrace run` to compare. Afterwards the program goes
 on from where it had come to.
 
-Nothing here waits for other ranks: each goes on with its iterations in any case."""
+Only of a program of one process: where one of several ranks could not be led back, its loader would end before those of
+the others, and these would wait for it."""
 
 import atexit
 import contextlib
@@ -94,6 +95,8 @@ class Replays:
             self._require_same_data(args, kwargs)
             return self._begin_next(collector)
         if self._first is None and collector.clock.running:
+            if rank_and_world_size()[1] > 1:
+                raise NotRestorable("the program has several ranks")
             self._first, self._given = ProgramState(), _tensors_of(args, kwargs, copied=True)
         elif self._is_to_compare and collector.clock.running:
             self._is_to_compare = False
