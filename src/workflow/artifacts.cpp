@@ -458,14 +458,19 @@ bool Artifacts::collect_with_replays(const Run& reference) {
   const int code = collect(options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool has_begun = fs::remove(traces.front() / kReplayBegun);
+  const auto remove_replays = [&] {
+    for (const fs::path& trace : traces) fs::remove_all(trace.parent_path());
+  };
   if (code > 0 && interrupted_by() == 0 && has_begun) {
     ++launches_;
     spdlog::info("reference: launched again, to be recorded once: the program ended with {} where it was led back",
                  code);
+    remove_replays();
     return false;
   }
   const std::string problem = code == 0 ? problem_of_replays(options.output, traces) : "";
   if (code == 0 && problem.empty()) write_file(unfinished / kOneLaunch, "");
+  if (code != 0 || !problem.empty()) remove_replays();
   finish_run(reference, unfinished, code, seconds);
   if (!problem.empty()) {
     spdlog::info("reference: its rerun and perturbed runs take launches of their own: {}", printable(problem));
