@@ -13,7 +13,7 @@
 namespace ttrace {
 
 // Lets inputs of modules and gradients of parameters pass that are off by rounding, where nothing else is wrong: in fp32 or
-// wider, by at most kMostRoundingSteps of their dtype in norm, in most elements, and gradients not by a factor. Says so in `notes`.
+// wider, by at most kMostRoundingSteps of their dtype in norm, in many elements, and gradients not by a factor. Says so in `notes`.
 inline constexpr double kMostRoundingSteps = 8;
 void pass_rounding_alone(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                          std::vector<std::string>& notes);

@@ -25,7 +25,8 @@ Trace trace_given(const std::vector<std::int64_t>& samples, float first = 1) {
 
 std::string sentence_about_batch(const Trace& one, const Trace& two) {
   Report report = checked(one, two, "");
-  const Alignment reference = align(one, annotations(""), {}), candidate = align(two, annotations(""), layout_of(reference));
+  const Alignment reference = align(one, annotations(""), {}),
+                  candidate = align(two, annotations(""), layout_of(reference));
   add_root_causes(report, {reference, candidate, two.mesh, {}});
   REQUIRE_FALSE(report.explanation.roots.empty());
   return report.explanation.roots[0].sentence;
@@ -36,8 +37,9 @@ std::string sentence_about_batch(const Trace& one, const Trace& two) {
 TEST_SUITE_BEGIN("diagnose");
 
 TEST_CASE("a batch of another size is said, whatever micro-batches it comes in") {
-  CHECK(has(sentence_about_batch(trace_given({8, 8}), trace_given({16, 16})),
-            "the candidate's model is given 32 samples in the iteration, and the reference's 16 (dimension 0 of (model))"));
+  CHECK(has(
+      sentence_about_batch(trace_given({8, 8}), trace_given({16, 16})),
+      "the candidate's model is given 32 samples in the iteration, and the reference's 16 (dimension 0 of (model))"));
   CHECK_FALSE(has(sentence_about_batch(trace_given({8, 8}), trace_given({8, 8}, 2)), "samples in the iteration"));
 }
 

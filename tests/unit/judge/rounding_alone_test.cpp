@@ -70,6 +70,7 @@ TEST_CASE("an input or a gradient that is off by a few roundings passes where no
   CHECK_FALSE(passes({.kind = Kind::kOutput}));
   CHECK_FALSE(passes({.kind = Kind::kParamDelta}));
   CHECK_FALSE(passes({.dtype = Dtype::kBFloat16}));
+  CHECK(passes({.differing = 16}));
   CHECK_FALSE(passes({.differing = 1}));  // a flipped bit
   CHECK_FALSE(passes({.factor = 0.9}));
   CHECK(passes({.kind = Kind::kInput, .factor = 0.9}));  // the deviation that samples are divided by
