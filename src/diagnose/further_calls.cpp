@@ -47,6 +47,13 @@ class CallsOfSide {
     return found == tensors_.end() ? std::span<const LogicalTensor* const>() : found->second;
   }
 
+  // True where another call of the module has such a tensor.
+  bool has_alike(const TensorId& id) const {
+    return std::ranges::any_of(of(called_in(id)), [&](const LogicalTensor* other) {
+      return other->id.kind == id.kind && TensorName(other->id.name.get()).member == TensorName(id.name.get()).member;
+    });
+  }
+
   // How many micro-batches and calls have something of the module.
   std::size_t count(const Called& module) const {
     std::set<std::pair<std::int32_t, std::string_view>> calls;
@@ -110,8 +117,7 @@ std::vector<std::size_t> find_further_calls(const Report& report, const Evidence
     const CallsOfSide& lacking = finding.only_in_candidate ? of_reference : of_candidate;
     const bool is_input = finding.id.kind == Kind::kInput;
     if (is_input && looks++ < kMostLooks && is_another_call_again(finding.id, making, lacking)) return {};
-    const Called module = called_in(finding.id);
-    if (!lacking.of(module).empty()) modules.insert(module);
+    if (lacking.has_alike(finding.id)) modules.insert(called_in(finding.id));
   }
   std::vector<std::size_t> found;
   if (modules.empty()) return found;
