@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--iterations", type=int, default=24)
-parser.add_argument("--counts", action="store_true", help="a closure of the program counts, and the loss depends on it")
-parser.add_argument("--counts-late", action="store_true", help="... but not in the first iterations")
+parser.add_argument(
+    "--counts-late", action="store_true", help="the loss depends on a count behind the first iterations"
+)
 parser.add_argument("--insists", action="store_true", help="the program fails where it sees a batch twice")
 parser.add_argument("--draws-seed", action="store_true", help="each launch has data of its own")
 parser.add_argument("--own-batches", action="store_true", help="of no loader")
@@ -43,7 +44,7 @@ for number, (x, y) in enumerate(batches if options.own_batches else loader):
         raise SystemExit("this batch was seen before")
     seen.add(key)
     weight = 1.0 + random.random()
-    if options.counts or (options.counts_late and number > 9):
+    if options.counts_late and number > 9:
         weight *= 1 + number
     if options.wrong:
         weight *= 1.01
