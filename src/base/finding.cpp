@@ -86,7 +86,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kChangedAfter, "changed-after",
      "untrusted: differs between ranks where the program changes parameters after their step"},
     {Reason::kOtherMicrobatches, "other-microbatches",
-     "untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run"},
+     "untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run, or of a module "
+     "that one side calls more often where training is right"},
 });
 static_assert(has_every_enumerator<kReasonWords>());
 

@@ -16,7 +16,7 @@ namespace ttrace {
 // which what steps take and make is right: what is computed in a further call, or not, harms nothing there.
 std::vector<std::size_t> find_further_calls(const Report& report, const Evidence& evidence);
 
-// "the reference calls encoder.bn 4 times, and the candidate once in iteration 0. Nothing says ..."
+// "encoder.bn#1 input, ...: in iteration 0 the reference has encoder.bn 4 times, and the candidate once. Nothing says ..."
 std::string describe_further_calls(const Finding& finding, const Evidence& evidence);
 
 }  // namespace ttrace

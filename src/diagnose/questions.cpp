@@ -31,6 +31,7 @@
 #include "identify/packed.h"
 #include "judge/judge.h"
 #include "judge/later_sums.h"
+#include "judge/rounding_alone.h"
 #include "tolerance/floors.h"
 
 namespace ttrace {
@@ -261,10 +262,7 @@ class Questions {
     constexpr double kMostEpsilons = 64;  // of its dtype
     const LogicalTensor* tensor = find_tensor(evidence_.candidate, finding.id);
     const bool is_gradient = finding.id.kind == Kind::kParamGrad || finding.id.kind == Kind::kMainGrad;
-    if (!is_gradient || tensor == nullptr || !finding.difference || finding.difference->sketch) return false;
-    const double epsilon = epsilon_of(tensor->dtype);
-    return epsilon <= epsilon_of(Dtype::kFloat32) && finding.difference->rel_err() <= kMostEpsilons * epsilon &&
-           finding.difference->differing * 2 > finding.difference->elements;
+    return is_gradient && tensor != nullptr && is_off_by_steps(finding, tensor->dtype, kMostEpsilons, 2);
   }
 
   // Where nothing but such tolerances is exceeded, or ones that were not measured, and by little.

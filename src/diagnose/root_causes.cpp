@@ -183,17 +183,16 @@ std::string describe_other_order(const Finding& finding, bool made_here, bool is
   return fmt::format("{}; {}", units, what);
 }
 
+bool is_of_micro_batch(const Finding& finding, const TensorId& id) {
+  return finding.id.iteration == id.iteration && finding.id.microbatch == id.microbatch;
+}
+
 // True where all that modules were given and returned in the micro-batch of a loss was compared, and is right.
 bool is_forward_right(const TensorId& loss, const Report& report) {
   const auto is_of_forward = [&](const Finding& finding) {
-    return (finding.id.kind == Kind::kInput || finding.id.kind == Kind::kOutput) &&
-           finding.id.iteration == loss.iteration && finding.id.microbatch == loss.microbatch;
+    return (finding.id.kind == Kind::kInput || finding.id.kind == Kind::kOutput) && is_of_micro_batch(finding, loss);
   };
   return std::ranges::any_of(report.passed, is_of_forward) && std::ranges::none_of(report.findings, is_of_forward);
-}
-
-bool is_of_micro_batch(const Finding& finding, const TensorId& id) {
-  return finding.id.iteration == id.iteration && finding.id.microbatch == id.microbatch;
 }
 
 // True where the loss of a micro-batch was compared, and is right.

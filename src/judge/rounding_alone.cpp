@@ -16,19 +16,26 @@ bool is_rounding_alone(const Finding& finding, const PairsById& pairs) {
   constexpr std::int64_t kFewestElements = 16;  // of fewer, chance makes a factor
   const Kind kind = finding.id.kind;
   const bool has_kind = kind == Kind::kInput || kind == Kind::kParamGrad || kind == Kind::kMainGrad;
-  if (!has_kind || finding.reason != Reason::kExceedsTolerance || finding.by_override || !finding.difference)
-    return false;
-  const Difference& difference = *finding.difference;
   const auto pair = pairs.find(finding.id);
-  if (pair == pairs.end() || difference.sketch || difference.elements < kFewestElements) return false;
-  const double epsilon = epsilon_of(pair->second->candidate->dtype), error = difference.rel_err();
-  const bool is_everywhere = difference.differing * 8 > difference.elements;  // one of some features may differ
+  if (!has_kind || finding.by_override || pair == pairs.end()) return false;
+  // One of some features may differ.
+  if (!is_off_by_steps(finding, pair->second->candidate->dtype, kMostRoundingSteps, 8)) return false;
+  const Difference& difference = *finding.difference;
   // Clipping may scale a gradient by almost 1.
-  const bool is_factor = kind != Kind::kInput && std::fabs(difference.scale_err()) * 2 > error;
-  return epsilon <= epsilon_of(Dtype::kFloat32) && error <= kMostRoundingSteps * epsilon && is_everywhere && !is_factor;
+  const bool is_factor = kind != Kind::kInput && std::fabs(difference.scale_err()) * 2 > difference.rel_err();
+  return difference.elements >= kFewestElements && !is_factor;
 }
 
 }  // namespace
+
+bool is_off_by_steps(const Finding& finding, Dtype dtype, double steps, std::int64_t in_each) {
+  if (finding.reason != Reason::kExceedsTolerance || finding.exceeded != Statistic::kNorm || !finding.difference) {
+    return false;
+  }
+  const Difference& difference = *finding.difference;
+  return !difference.sketch && epsilon_of(dtype) <= epsilon_of(Dtype::kFloat32) &&
+         difference.rel_err() <= steps * epsilon_of(dtype) && difference.differing * in_each > difference.elements;
+}
 
 void pass_rounding_alone(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                          std::vector<std::string>& notes) {

@@ -3,6 +3,7 @@
 // another order.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,8 +13,13 @@
 
 namespace ttrace {
 
+// True for what exceeds the tolerance of its norm, and of nothing else that is judged before it, by at most so many rounding
+// steps of its dtype, which is fp32 or wider, and in more than one of `in_each` elements.
+bool is_off_by_steps(const Finding& finding, Dtype dtype, double steps, std::int64_t in_each);
+
 // Lets inputs of modules and gradients of parameters pass that are off by rounding, where nothing else is wrong: in fp32 or
-// wider, by at most kMostRoundingSteps of their dtype in norm, in many elements, and gradients not by a factor. Says so in `notes`.
+// wider, by at most kMostRoundingSteps of their dtype in norm, in many elements, and gradients not by a factor. Says so in
+// `notes`.
 inline constexpr double kMostRoundingSteps = 8;
 void pass_rounding_alone(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                          std::vector<std::string>& notes);

@@ -170,8 +170,10 @@ std::map<ToleranceKey, Squares> squares_of_groups(const std::map<ToleranceKey, s
 }
 
 // True for a few numbers in fp64 that fp32 holds exactly, and not because they are short: the program computes them in
-// fp32, as transformers does the loss of a model in fp64, and no perturbation in fp64 moves them.
+// fp32, as transformers does the loss of a model in fp64, and no perturbation in fp64 moves them. What it is given or
+// begins with may come from fp32 and is computed with in fp64.
 bool is_of_fp32(const LogicalTensor& tensor) {
+  if (tensor.id.kind != Kind::kScalar && tensor.id.kind != Kind::kOutput) return false;
   constexpr double kShort = 0x1p16;  // times a mantissa of few bits, which is whole
   if (tensor.dtype != Dtype::kFloat64 || tensor.rows || tensor.sketched || element_count(tensor.shape) > kFewElements) {
     return false;

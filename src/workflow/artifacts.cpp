@@ -492,10 +492,11 @@ bool Artifacts::makes_tolerance_from_launches() {
   const fs::path mark = workspace_.path_of(kTolerance) / kOneLaunch;
   if (!fs::exists(mark)) return false;
   spdlog::info("a launch of its own tells whether the reference repeats itself");
+  workspace_.remove("runs");  // a run that was killed may have left the replays
   const fs::path rerun = make_run(rerun_of(reference_run_id(), std::nullopt));
   const std::string problem = repetition_of(workspace_.trace_of(kReference), rerun).problem;
-  fs::remove(mark);
   if (problem.empty()) {
+    fs::remove(mark);
     workspace_.remove("runs");
     return false;
   }

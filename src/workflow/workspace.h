@@ -8,6 +8,9 @@
 //   runs/                 the reference's rerun and perturbed runs, until the tolerance is made
 //   partial/              what is being made
 //
+// `one-launch` stands beside a reference and its runs that were recorded in one launch, and beside the tolerance of these
+// until a further launch has shown that the reference repeats itself.
+//
 // An artifact (`reference`, `candidates/tp2`) is made under partial/ and renamed when it is whole, so that a run that
 // is killed leaves none in part.
 #pragma once

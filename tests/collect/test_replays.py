@@ -70,16 +70,17 @@ def test_a_wrong_candidate_takes_a_launch_more_that_shows_that_the_reference_rep
     assert "candidate: loss, scalar, micro-batch 0" in wrong.stdout, wrong
 
 
-def test_what_was_not_put_back_shows_and_launches_take_the_place_of_replays(verdict):
-    counting = verdict("--counts-late")
-    assert (counting.code, counting.launches) == (0, 6), counting
-    assert "did not compute the same again" in counting.stderr
-
-
-def test_batches_of_no_loader_are_not_given_again(verdict):
-    own = verdict("--own-batches")
-    assert (own.code, own.launches) == (0, 6), own
-    assert "the model is given other data than in its first call" in own.stderr
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--counts-late", "did not compute the same again"),  # by a counter, which nothing puts back
+        ("--own-batches", "the model is given other data than in its first call"),  # of no loader
+    ],
+)
+def test_launches_take_the_place_of_replays_that_are_not_the_same(verdict, option, why):
+    launched = verdict(option)
+    assert (launched.code, launched.launches) == (0, 6), launched
+    assert why in launched.stderr
 
 
 def test_a_program_that_fails_in_a_replay_is_launched_again_without(verdict):

@@ -92,3 +92,12 @@ def test_an_optimizer_that_steps_by_another_has_what_that_one_has(collect):
     steps = json.loads(collect(command=[PYTHON, "-c", OF_PARTS]).rank().attributes["provenance"])["optimizer_steps"]
     owners = {name: each["optimizer"] for each in steps["trained"] for name in steps["parameters"][each["parameters"]]}
     assert owners == {"weight": "torch.optim.sgd.SGD", "bias": ""}
+
+
+BESIDE = OF_PARTS.replace("super().__init__(parameters, {})", "super().__init__(parameters[1:], {})")
+
+
+def test_an_optimizer_that_keeps_one_of_other_parameters_has_its_own(collect):
+    steps = json.loads(collect(command=[PYTHON, "-c", BESIDE]).rank().attributes["provenance"])["optimizer_steps"]
+    owners = {name: each["optimizer"] for each in steps["trained"] for name in steps["parameters"][each["parameters"]]}
+    assert owners["weight"] == "torch.optim.sgd.SGD" and owners["bias"].endswith("Sharded")

@@ -94,7 +94,8 @@ export type Reason =
   // of steps
   | "other-names"
   | "changed-after" // untrusted: differs between ranks where the program changes parameters after their step
-  // untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run
+  // untrusted: of a micro-batch that the other side, which cuts the batch otherwise, does not run, or of a module that
+  // one side calls more often where training is right
   | "other-microbatches"
 
 export type StatisticName =

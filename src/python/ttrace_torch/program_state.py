@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .buffers import subclasses
 from .tensors import is_capturing
 
 _PLAIN = (bool, int, float, str, type(None))  # attributes that count something, as modules and optimizers have them
@@ -38,15 +39,16 @@ class ProgramState:
         self._random = RandomState()
 
     def _look_at_objects(self) -> None:
-        scalers = tuple({getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler), torch.cuda.amp.GradScaler})
-        with_documents = (torch.optim.lr_scheduler.LRScheduler, *scalers)
+        modules, optimizers = subclasses(torch.nn.Module), subclasses(torch.optim.Optimizer)
+        with_documents = subclasses(torch.optim.lr_scheduler.LRScheduler)
+        with_documents |= subclasses(getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler))
         for each in gc.get_objects():
             kind = type(each)
-            if issubclass(kind, torch.nn.Module):
+            if kind in modules:
                 self._keep_module(each)
-            elif issubclass(kind, torch.optim.Optimizer):
+            elif kind in optimizers:
                 self._keep_optimizer(each)
-            elif issubclass(kind, with_documents):
+            elif kind in with_documents:
                 self._documents.append((each, copy.deepcopy(each.state_dict())))
 
     def _keep_module(self, module: torch.nn.Module) -> None:

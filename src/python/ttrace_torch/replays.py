@@ -17,6 +17,7 @@ the others, and these would wait for it."""
 import atexit
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class Replays:
         self._first: ProgramState | None = None  # before the first iteration
         self._latest: ProgramState | None = None  # where the program had come to
         self._given: list[torch.Tensor] = []  # to its first call of a model
+        self._thread = 0  # that made this call
         self._is_to_compare = False  # what it is given in the first call of a replay
         self._is_pause = False  # the iteration at hand is not recorded
         self._whole: frozenset[int] = frozenset()  # the iterations that were recorded, but for light ones
@@ -98,6 +100,7 @@ class Replays:
             if rank_and_world_size()[1] > 1:
                 raise NotRestorable("the program has several ranks")
             self._first, self._given = ProgramState(), _tensors_of(args, kwargs, copied=True)
+            self._thread = threading.get_ident()
         elif self._is_to_compare and collector.clock.running:
             self._is_to_compare = False
             self._require_same_data(args, kwargs)
@@ -124,6 +127,8 @@ class Replays:
         is_over = self._is_pause and collector.clock.stepped and not collector.is_waiting_for_steps()
         if not is_over:
             return None
+        if threading.get_ident() != self._thread:
+            raise NotRestorable("another thread than that which trains fetches its batches")
         self._is_to_compare = True
         return self._begin_next(collector)
 

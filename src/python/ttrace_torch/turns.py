@@ -215,13 +215,15 @@ class Turns:
 
     def held(self) -> list[tuple[str, list[list[torch.Tensor]]]]:
         """What the optimizers of this iteration have, in the order of their making, also those that are no more,
-        as at the end of a `main()`: the class, and the parameters by group. One that steps by another optimizer that it
-        keeps, as fairscale's OSS by one of its rank's part, has what that one has."""
+        as at the end of a `main()`: the class, and the parameters by group. Of one that steps some of its parameters by
+        another optimizer that it keeps, as fairscale's OSS those of its rank, the others are its own where it has a
+        state of them."""
         found = [(each.number, each.class_name, _resolved(each.groups)) for each in self._ended]
         for turn in self._living():
-            if any(isinstance(value, Optimizer) for value in vars(turn.optimizer()).values()):
-                continue
-            groups = [list(group["params"]) for group in turn.optimizer().param_groups]
+            optimizer = turn.optimizer()
+            groups = [list(group["params"]) for group in optimizer.param_groups]
+            if _steps_by_another(optimizer):
+                groups = [[each for each in group if each in optimizer.state] for group in groups]
             found.append((turn.number, turn.class_name, groups))
         return [(of_class, groups) for _, of_class, groups in sorted(found, key=lambda each: each[0])]
 
@@ -289,6 +291,12 @@ def _resolved(groups: "list[list[weakref.ref[torch.Tensor]]]") -> list[list[torc
 
 def _held(optimizer: Optimizer) -> dict[int, torch.Tensor]:
     return _parameters(optimizer.param_groups)
+
+
+def _steps_by_another(optimizer: Optimizer) -> bool:
+    """Whether it keeps an optimizer of some of its own parameters, or all."""
+    kept = [value for value in vars(optimizer).values() if isinstance(value, Optimizer)]
+    return any(_held(each).keys() <= _held(optimizer).keys() for each in kept)
 
 
 def _places(optimizer: Optimizer) -> set[int]:

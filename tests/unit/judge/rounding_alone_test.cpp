@@ -16,6 +16,7 @@ struct OffBy {
   Dtype dtype = Dtype::kFloat32;
   std::int64_t differing = 60;  // of 64 elements
   double factor = 0;            // the part of the error that is one
+  Statistic exceeded = Statistic::kNorm;
 };
 
 Finding finding_of(const OffBy& off, const std::string& name) {
@@ -24,6 +25,7 @@ Finding finding_of(const OffBy& off, const std::string& name) {
   finding.id.name = name;
   finding.verdict = Verdict::kFail;
   finding.reason = Reason::kExceedsTolerance;
+  finding.exceeded = off.exceeded;
   const double error = off.steps * epsilon_of(off.dtype);
   finding.allowed = error / 2;
   Difference& difference = finding.difference.emplace();
@@ -74,6 +76,11 @@ TEST_CASE("an input or a gradient that is off by a few roundings passes where no
   CHECK_FALSE(passes({.differing = 1}));  // a flipped bit
   CHECK_FALSE(passes({.factor = 0.9}));
   CHECK(passes({.kind = Kind::kInput, .factor = 0.9}));  // the deviation that samples are divided by
+}
+
+TEST_CASE("a factor that all layers have, or that stands out of the noise, is no rounding") {
+  CHECK_FALSE(passes({.exceeded = Statistic::kCoherence}));
+  CHECK_FALSE(passes({.exceeded = Statistic::kScale}));
 }
 
 TEST_CASE("what is off by roundings stays wrong beside something else that is") {
