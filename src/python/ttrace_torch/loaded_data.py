@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from .imports import after_import
 from .program_state import RandomState
 
-_MOST_BATCHES = 64  # kept, of a loader
+_MOST_BATCHES = 64  # of a loader, on its tape; of one that gives more, none
 _LOADERS = {"accelerate.data_loader": ("DataLoaderShard", "DataLoaderDispatcher")}  # whose __iter__ is a generator
 
 
@@ -26,8 +26,7 @@ class LoadedData:
         self._begins_next = begins_next
         self._tapes: dict[int, _Tape] = {}  # by id of what makes the loader's indices
         self._is_inside = False  # a loader that asks another one
-        self.is_on = True
-        self.is_whole = True  # all batches could be kept
+        self._is_on = True
 
     def install(self) -> None:
         """For good: a replay begins within a call of a module, and `patches` are taken back before."""
@@ -57,7 +56,7 @@ class LoadedData:
         return patched
 
     def _next(self, loader: Any, fetch: Callable[[], Any]) -> Any:
-        if self._is_inside or not self.is_on:
+        if self._is_inside or not self._is_on:
             return fetch()
         if self._begins_next():
             for tape in self._tapes.values():
@@ -73,21 +72,13 @@ class LoadedData:
             batch = fetch()
         finally:
             self._is_inside = False
-        if not tape.is_played:
-            self._keep(tape, batch)
+        if tape.is_kept and not tape.is_played:
+            tape.keep(batch)
         return batch
-
-    def _keep(self, tape: "_Tape", batch: Any) -> None:
-        try:
-            tape.batches.append((copy.deepcopy(batch), RandomState()))
-        except Exception:  # whatever a program's own class raises
-            self.is_on = self.is_whole = False
-        if len(tape.batches) > _MOST_BATCHES:
-            self.is_on = self.is_whole = False
 
     def end(self) -> None:
         """The loaders go on by themselves, from where they were."""
-        self.is_on = False
+        self._is_on = False
         self._tapes.clear()
 
 
@@ -95,4 +86,14 @@ class _Tape:
     def __init__(self, loader: Any):
         self.loader = loader  # kept alive: another one would have its id
         self.batches: list[tuple[Any, RandomState]] = []
+        self.is_kept = True  # else the loader goes on by itself, as one whose batches are an evaluation's
         self.is_played, self.place = False, 0
+
+    def keep(self, batch: Any) -> None:
+        try:
+            self.batches.append((copy.deepcopy(batch), RandomState()))
+            self.is_kept = len(self.batches) <= _MOST_BATCHES
+        except Exception:  # whatever a program's own class raises
+            self.is_kept = False
+        if not self.is_kept:
+            self.batches.clear()
