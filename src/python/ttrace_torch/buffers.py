@@ -10,7 +10,7 @@ of a model's, and those with buffers and no parameters, called or not. Of one of
 anything, all is recorded after it, under the name of its class: no copy is kept to see what changed, only numbers
 that tell."""
 
-import gc
+import functools
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ import torch
 from .clock import Chunk, unwrapped
 from .collector import Collector
 from .library import Kind
-from .looks import Looks, shapes_of
+from .looks import Look, Looks, shapes_of
 from .names import name_of_class, numbered, plain_class, plain_name
 from .step_facts import differing, fingerprint
 from .tensors import has_parameters, is_capturing, is_dtensor, local_part, named_parameters
@@ -29,23 +29,21 @@ Fingerprints = dict[str, "int | torch.Tensor | None"]  # by name
 
 
 class Buffers:
-    def __init__(self, collector: Collector):
+    def __init__(self, collector: Collector, looks: Looks):
         self._collector = collector
         self._others: list[weakref.ref[torch.nn.Module]] = []  # modules that are no chunks, in the order of their names
-        self._looks = Looks(collector.clock)
+        self._looks = looks
         self._before: dict[int, Fingerprints] = {}  # by id of the module, in this iteration
 
     def install(self) -> None:
-        self._collector.on_first_call.append(self._begin_chunk)
+        self._looks.on_iteration.append(self._begin_iteration)
+        self._looks.on_look.append(self._find_others)
+        self._collector.on_first_call.append(functools.partial(self._record, Kind.BUFFER))
         self._collector.on_call_without_grad.append(self._know)
         self._collector.on_iteration_left.append(self._record_after)
 
-    def _begin_chunk(self, chunk: Chunk) -> None:
-        if self._looks.begins_iteration():
-            self._before = {id(other): self._fingerprints(other) for other in self._living()}
-        if due := self._looks.due(chunk):
-            self._find_others(due)
-        self._record(Kind.BUFFER, chunk)
+    def _begin_iteration(self) -> None:
+        self._before = {id(other): self._fingerprints(other) for other in self._living()}
 
     def _record_after(self) -> None:
         for chunk in self._collector.clock.chunks.values():
@@ -74,15 +72,15 @@ class Buffers:
         model = unwrapped(module)
         if all(other is not model for other in self._living()):
             self._others.append(weakref.ref(model))
-        if not self._looks.begins_iteration() and id(model) not in self._before:
+        if self._looks.has_begun() and id(model) not in self._before:
             self._before[id(model)] = self._fingerprints(model)
 
-    def _find_others(self, chunks: list[Chunk]) -> None:
-        wanted = [shapes for chunk in chunks if (shapes := shapes_of(chunk.base)) is not None]
+    def _find_others(self, look: Look) -> None:
+        if not look.models:
+            return
+        wanted = [shapes for chunk in look.models if (shapes := shapes_of(chunk.base)) is not None]
         of_chunks = {key for chunk in self._collector.clock.chunks.values() for key in chunk.names}
-        classes = subclasses(torch.nn.Module)
-        modules = [each for each in gc.get_objects() if type(each) in classes]
-        made = [each for each in modules if "_parameters" in each.__dict__]  # others are being made
+        made = [each for each in look.living.modules if "_parameters" in each.__dict__]  # others are being made
         without = [each for each in made if not has_parameters(each)]
         parts = {id(part) for each in without for part in each._modules.values()}
         keeping = {id(each) for each in without if id(each) not in parts and next(each.buffers(), None) is not None}
@@ -119,15 +117,6 @@ class Buffers:
             title = numbered(plain_name(type(model)), titles)
             for name, owner, tensor in own:
                 self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
-
-
-def subclasses(base: type) -> set[type]:
-    """With itself. To ask each object of a process whether it is an instance takes long."""
-    found = {base}
-    for each in base.__subclasses__():
-        if each not in found:
-            found |= subclasses(each)
-    return found
 
 
 def _state(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, torch.Tensor]]:

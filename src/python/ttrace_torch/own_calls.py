@@ -4,19 +4,20 @@ PyTorch's (`super`, another `__call__`) does not come there."""
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import patches
+from .living import subclasses
 
 _LEADS_ON = {"super", "_call_impl", "_wrapped_call_impl", "__call__"}
 
 
 def watch(wrap: Callable[[Callable], Callable]) -> None:
     """Has `wrap` put its function in the place of each such method, also of classes that are yet to be defined."""
-    for subclass in _subclasses(torch.nn.Module):
+    for subclass in subclasses(torch.nn.Module) - {torch.nn.Module}:
         _wrap_own_call(subclass, wrap)
 
     def __init_subclass__(cls: type, *args: Any, **kwargs: Any) -> None:
@@ -24,12 +25,6 @@ def watch(wrap: Callable[[Callable], Callable]) -> None:
         _wrap_own_call(cls, wrap)
 
     patches.replace(torch.nn.Module, "__init_subclass__", classmethod(__init_subclass__))
-
-
-def _subclasses(parent: type) -> Iterator[type]:
-    for subclass in type.__subclasses__(parent):
-        yield subclass
-        yield from _subclasses(subclass)
 
 
 def _wrap_own_call(cls: type, wrap: Callable[[Callable], Callable]) -> None:

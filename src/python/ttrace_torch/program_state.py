@@ -5,14 +5,13 @@ Everything of these classes that Python knows of counts, whoever made it. What a
 list, a counter in a closure) is not: whether an iteration that begins anew is the same, its recording tells."""
 
 import copy
-import gc
 import random
 import sys
 from typing import Any
 
 import torch
 
-from .buffers import subclasses
+from .living import Living, instances_of
 from .tensors import is_capturing
 
 _PLAIN = (bool, int, float, str, type(None))  # attributes that count something, as modules and optimizers have them
@@ -39,17 +38,14 @@ class ProgramState:
         self._random = RandomState()
 
     def _look_at_objects(self) -> None:
-        modules, optimizers = subclasses(torch.nn.Module), subclasses(torch.optim.Optimizer)
-        with_documents = subclasses(torch.optim.lr_scheduler.LRScheduler)
-        with_documents |= subclasses(getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler))
-        for each in gc.get_objects():
-            kind = type(each)
-            if kind in modules:
-                self._keep_module(each)
-            elif kind in optimizers:
-                self._keep_optimizer(each)
-            elif kind in with_documents:
-                self._documents.append((each, copy.deepcopy(each.state_dict())))
+        living = Living()
+        for module in living.modules:
+            self._keep_module(module)
+        for optimizer in living.optimizers:
+            self._keep_optimizer(optimizer)
+        scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+        for each in instances_of(torch.optim.lr_scheduler.LRScheduler) + instances_of(scaler):
+            self._documents.append((each, copy.deepcopy(each.state_dict())))
 
     def _keep_module(self, module: torch.nn.Module) -> None:
         attributes = vars(module)

@@ -8,6 +8,7 @@ from .buffers import Buffers
 from .collector import Collector
 from .config import Config
 from .gradients import Gradients
+from .looks import Looks
 from .modules import Modules
 from .optimizers import Optimizers
 from .perturb import PERTURBATIONS
@@ -33,8 +34,9 @@ def start(config: Config) -> tuple[Collector, Modules]:
         patches.keep(register_optimizer_step_post_hook(lambda *_: collector.safely(collector.clock.step)))
     else:
         _install_training(collector, gradients)
-    Buffers(collector).install()
-    WeightCopies(collector).install()
+    looks = Looks(collector)
+    Buffers(collector, looks).install()
+    WeightCopies(collector, looks).install()
     collector.on_first_model += [
         lambda: checkpoints.install_adapters(collector, modules.stack),
         lambda: list(adapters.every(Adapter.record_inside, modules.record_as_input, modules.record_as_output)),

@@ -7,7 +7,6 @@ An optimizer may be wrapped in another one, whose `step` calls that of the first
 does. The step is that of the inner one where it alone changed the masters, else the outer one's. What the inner one
 lacks, another rank's has, and the values come from there: here it is in no optimizer."""
 
-import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 
 from .collector import Collector
 from .library import Kind
+from .living import instances_of
 from .masters import TrainedParameter, record_part
 from .optimizer_steps import StepFacts
 from .problems import listed
@@ -303,7 +303,7 @@ def _versions(trained: TrainedParameter) -> tuple:
 
 def _owners() -> dict[int, tuple[torch.optim.Optimizer, dict[str, Any]]]:
     """By id of what its groups list. PyTorch keeps no list of its optimizers."""
-    found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    found = instances_of(torch.optim.Optimizer)
     found.sort(key=lambda optimizer: hasattr(type(optimizer).step, "hooked"))  # the last ones: no wrappers of others
     return {
         id(parameter): (optimizer, group)

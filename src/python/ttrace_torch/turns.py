@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from . import patches
 from .clock import Clock
 from .collector import Collector
+from .living import instances_of
 from .problems import listed
 from .step_facts import class_name
 from .tensors import local_part, named_parameters
@@ -80,8 +81,8 @@ class Turns:
 
     def install(self) -> None:
         """Optimizers that the program has made before are those that Python knows of."""
-        for each in gc.get_objects():
-            if issubclass(type(each), Optimizer) and hasattr(type(each).step, "hooked"):
+        for each in instances_of(Optimizer):
+            if hasattr(type(each).step, "hooked"):
                 self._add(each).is_of_before = True
         patches.replace(Optimizer, "__init__", self._observed(Optimizer.__init__))
         self._collector.on_iteration_end.append(self._finish)

@@ -8,23 +8,21 @@ have. Of one that the iteration has changed, all is recorded after it, under the
 copy is kept to see what changed, only numbers that tell."""
 
 import gc
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import torch
 
-from .buffers import subclasses
 from .clock import Chunk
 from .collector import Collector
 from .library import Kind
-from .looks import Looks
+from .living import Holder, Living
+from .looks import Look, Looks
 from .names import numbered, plain_name
 from .step_facts import differing, fingerprint
 from .tensors import has_plain_values, in_transform, is_capturing, is_dtensor, local_part, named_parameters
 
 Tensors = dict[str, torch.Tensor]  # by the name of the parameter
-Holder = list | dict
-_HOLDERS = (list, dict, OrderedDict)
 _WRAPPED = ("", "module.")  # what a wrapper's parameters may begin with
 
 
@@ -42,22 +40,27 @@ class Found:
 
 
 class WeightCopies:
-    def __init__(self, collector: Collector):
+    def __init__(self, collector: Collector, looks: Looks):
         self._collector = collector
-        self._looks = Looks(collector.clock)
+        self._looks = looks
         self._found: list[Found] = []  # in this iteration
+        self._waiting: list[Chunk] = []  # models that were called where nothing could be looked at
 
     def install(self) -> None:
-        self._collector.on_first_call.append(self._begin_chunk)
+        self._looks.on_iteration.append(self._begin_iteration)
+        self._looks.on_look.append(self._find)
         self._collector.on_iteration_left.append(self._record_after)
 
-    def _begin_chunk(self, chunk: Chunk) -> None:
-        if self._looks.begins_iteration():
-            self._found = []
+    def _begin_iteration(self) -> None:
+        self._found, self._waiting = [], []
+
+    def _find(self, look: Look) -> None:
+        self._waiting += look.models
         if is_capturing() or in_transform():
             return
-        models = [model for each in self._looks.due(chunk) if (model := _Model.of(each)) is not None]
-        for found in list(_find(models)):
+        models = [model for each in self._waiting if (model := _Model.of(each)) is not None]
+        self._waiting = []
+        for found in list(_find(models, look)):
             found.before = self._fingerprints(found.tensors() or {})
             self._collector.kept.add(found.title)
             self._found.append(found)
@@ -112,30 +115,24 @@ class _Model:
                     yield names, prefix
 
 
-def _find(models: list[_Model]) -> Iterator[Found]:
+def _find(models: list[_Model], look: Look) -> Iterator[Found]:
     if not models:
         return
-    holders, taken = _look_at_objects(min(len(names) for model in models for names in model.choices))
-    for holder in holders:
+    taken = _taken(look.living)
+    for holder in look.living.holders(min(len(names) for model in models for names in model.choices)):
         for names, prefix in (found for model in models for found in model.copies_in(holder, taken)):
             yield Found(_title(holder), holder, names, prefix)
 
 
-def _look_at_objects(least: int) -> tuple[list[Holder], set[int]]:
-    """The process's lists and dicts of at least so many elements, and the ids of the tensors that modules and
-    optimizers have."""
-    holders, taken = [], set()
-    modules, optimizers = subclasses(torch.nn.Module), subclasses(torch.optim.Optimizer)
-    for each in gc.get_objects():
-        kind = type(each)
-        if kind in _HOLDERS and len(each) >= least:
-            holders.append(each)
-        elif kind in modules:
-            for name in ("_parameters", "_buffers"):
-                taken |= set(map(id, (each.__dict__.get(name) or {}).values()))
-        elif kind in optimizers:
-            taken |= set(map(id, _tensors_of(each)))
-    return holders, taken
+def _taken(living: Living) -> set[int]:
+    """The ids of the tensors that modules and optimizers have."""
+    taken = set()
+    for module in living.modules:
+        for name in ("_parameters", "_buffers"):
+            taken |= set(map(id, (module.__dict__.get(name) or {}).values()))
+    for optimizer in living.optimizers:
+        taken |= set(map(id, _tensors_of(optimizer)))
+    return taken
 
 
 def _tensors(holder: Holder, names: list[str], prefix: str) -> Tensors | None:

@@ -20,6 +20,7 @@ from .collector import Collector
 from .config import Choice, Config
 from .coordinates import rank_and_world_size
 from .gradients import Gradients
+from .looks import Looks
 from .modules import Modules
 from .tensors import has_parameters
 
@@ -33,7 +34,7 @@ class WithoutGrad:
         problems.will_raise(self._config.directory)  # nobody hears of them where the program trains
         self.collector = Collector(self._config, announces=False)
         self._modules = Modules(self.collector, Gradients(self.collector), None, None)
-        Buffers(self.collector).install()
+        Buffers(self.collector, Looks(self.collector)).install()
         self._calls = 0
         os.register_at_fork(after_in_child=self.collector.after_fork)
         atexit.register(self.collector.at_exit)

@@ -11,8 +11,6 @@ optimizer. What it has of a parameter:
 An engine's step clips, where it does, inside the optimizer's step, after the division by the loss scale."""
 
 import functools
-import gc
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..living import instances_named
 from ..shares import Range, Share
 from .adapter import Adapter, Clipping, Function, Level
 
@@ -173,9 +172,8 @@ class _Slot(NamedTuple):
 
 def _find_slots(when_freed: Callable[[weakref.ref], None]) -> WeakTensorKeyDictionary:
     """By parameter. `when_freed` is called when one of the optimizers is. DeepSpeed keeps no list of them."""
-    types = {getattr(sys.modules.get(module), name, None) for module, name in _OPTIMIZERS.items()}
     slots = WeakTensorKeyDictionary()
-    for optimizer in [found for found in gc.get_objects() if type(found) in types]:
+    for optimizer in [each for item in _OPTIMIZERS.items() for each in instances_named(*item)]:
         freed = weakref.ref(optimizer, when_freed)
         for parameters, masters in _GROUPS:
             groups = zip(getattr(optimizer, parameters, ()), getattr(optimizer, masters, ()), strict=False)

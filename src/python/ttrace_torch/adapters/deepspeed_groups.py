@@ -3,7 +3,6 @@
 With Ulysses, gradients are reduced over the ranks that share a sequence, too (`sp`): there they are summed. A
 PipelineModule has a grid of ranks."""
 
-import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from ..factoring import Group
+from ..living import instances_of
 from ..mesh_position import MeshPosition
 from .adapter import Adapter, Level
 from .averaging import Averaging, words_of
@@ -53,17 +53,11 @@ def _ranks_of_sequence() -> tuple[int, ...]:
 
 def _engine(model: torch.nn.Module | None) -> Any:
     """The one that `model` holds, or that holds it: a pipeline's engine calls the layers of its module one by one."""
-    kind = getattr(sys.modules[_MODULE], "DeepSpeedEngine", ())
-    if model is None:
+    kind = getattr(sys.modules[_MODULE], "DeepSpeedEngine", None)
+    if model is None or kind is None:
         return None
     inside = next((module for module in model.modules() if isinstance(module, kind)), None)
-    return inside or next((found for found in _living(kind) if model in found.modules()), None)
-
-
-def _living(kind: type) -> Iterator[Any]:
-    """DeepSpeed keeps no list of its engines."""
-    # isinstance() would ask each object for its class, at which some of torch's warn that they are deprecated.
-    return (found for found in gc.get_objects() if issubclass(type(found), kind))
+    return inside or next((found for found in instances_of(kind) if model in found.modules()), None)
 
 
 def _group_or_none(getter: Any) -> Any:

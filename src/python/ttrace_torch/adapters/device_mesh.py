@@ -1,14 +1,13 @@
 """PyTorch's DeviceMesh: the meshes that the program made with `init_device_mesh` and what it sliced from them."""
 
-import gc
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..factoring import Group
+from ..living import instances_named
 from .adapter import Adapter, Level
 
 if TYPE_CHECKING:
@@ -45,9 +44,8 @@ def ranks_of_dims(mesh: "DeviceMesh") -> list[tuple[int, ...]]:
 
 
 def _meshes() -> list["DeviceMesh"]:
-    mesh_type = getattr(sys.modules.get(_MODULE), "DeviceMesh", None)
-    # PyTorch keeps no public list of meshes; looking for them once costs some 50 ms.
-    return [] if mesh_type is None else [found for found in gc.get_objects() if type(found) is mesh_type]
+    """PyTorch keeps no public list of them."""
+    return instances_named(_MODULE, "DeviceMesh")
 
 
 def _in_order(mesh: "DeviceMesh") -> bool:

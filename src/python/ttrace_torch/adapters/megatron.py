@@ -14,13 +14,13 @@ numbers that the program gives to layers are not asked, since they may be wrong.
 models lie is written in annotations that come with ttrace; the options say which of these fit."""
 
 import functools
-import gc
 import sys
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from ..living import instances_named, instances_of
 from ..mesh_position import MeshPosition
 from ..shares import Share, owned_share
 from .adapter import Adapter, Clipping, Function, Level
@@ -102,8 +102,7 @@ def _splits_the_sequence() -> bool:
     kind = getattr(sys.modules.get("megatron.core.model_parallel_config"), "ModelParallelConfig", None)
     if kind is None:
         return False
-    modules = (each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module))
-    configs = (getattr(module, "config", None) for module in modules)
+    configs = (getattr(module, "config", None) for module in instances_of(torch.nn.Module))
     return {config.sequence_parallel for config in configs if isinstance(config, kind)} == {True}
 
 
@@ -202,7 +201,5 @@ def _master(optimizer: Any, parameter: torch.nn.Parameter) -> torch.Tensor | Non
 def _distributed_optimizers() -> list:
     """Those that have parameters. Megatron-core keeps no list of them; they are there when this is first asked, by the
     end of the first backward."""
-    kind = getattr(sys.modules.get("megatron.core.optimizer.distrib_optimizer"), "DistributedOptimizer", None)
-    if kind is None:
-        return []
-    return [each for each in gc.get_objects() if isinstance(each, kind) and hasattr(each, "gbuf_ranges")]
+    optimizers = instances_named("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer")
+    return [each for each in optimizers if hasattr(each, "gbuf_ranges")]

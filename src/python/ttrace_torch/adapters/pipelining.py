@@ -9,7 +9,6 @@ modules are those of the whole model: a stage behind the first whose layers do n
 Unless it is told otherwise, a schedule divides the gradients by the number of micro-batches once it has run them all;
 until then they are those of undivided losses."""
 
-import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from ..factoring import Group
+from ..living import instances_named
 from ..mesh_position import MeshPosition
 from .adapter import Adapter, Function
 from .averaging import UNKNOWN
@@ -41,20 +41,20 @@ class Pipelining(Adapter, module=_MODULE):
         return caller is not None
 
     def groups(self, _: torch.nn.Module | None) -> Iterator[Group]:
-        for stage in _living(_MODULE, "_PipelineStageBase"):
+        for stage in instances_named(_MODULE, "_PipelineStageBase"):
             ranks = torch.distributed.get_process_group_ranks(stage.group or torch.distributed.group.WORLD)
             yield Group("pp", tuple(ranks))
 
     def words(self, _: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
         said: dict[str, Any] = {}
-        stages = _living(_MODULE, "_PipelineStageBase")
+        stages = instances_named(_MODULE, "_PipelineStageBase")
         keeps_numbers = any(stage.stage_index > 0 and _keeps_numbers(stage.submod) for stage in stages)
         if position.axis_named("pp") and keeps_numbers:
             said["pipeline"] = {"names": "global"}
             if any(_lies_in_a_v(stage) for stage in stages):
                 said["pipeline"]["chunks"] = "v"
         # Of one run of a schedule; an iteration may have several.
-        schedules = _living(_SCHEDULES, "_PipelineSchedule")
+        schedules = instances_named(_SCHEDULES, "_PipelineSchedule")
         # Those that cannot be told (before torch 2.6) never divide.
         divisors = {each._n_microbatches if getattr(each, "scale_grads", False) else 1 for each in schedules}
         if len(divisors) == 1 and divisors != {1}:
@@ -76,10 +76,3 @@ def _keeps_numbers(stage: torch.nn.Module) -> bool:
         names and all(name.isdigit() for name in names) and "0" not in names
         for names in (list(module._modules) for module in stage.modules())
     )
-
-
-def _living(module: str, kind: str) -> list[Any]:
-    """PyTorch keeps no list of them."""
-    of_kind = getattr(sys.modules.get(module), kind, None)
-    # isinstance() would ask each object for its class, at which some of torch's warn that they are deprecated.
-    return [] if of_kind is None else [found for found in gc.get_objects() if issubclass(type(found), of_kind)]
