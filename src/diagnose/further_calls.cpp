@@ -33,18 +33,34 @@ Called called_in(const TensorId& id) { return {id.iteration, id.chunk, std::stri
 
 bool is_of_call(const TensorId& id) { return id.microbatch != kNoMicrobatch && !id.name.empty(); }
 
+bool is_activation(const TensorId& id) { return id.kind == Kind::kInput || id.kind == Kind::kOutput; }
+
 // The tensors of a side's calls, by module.
 class CallsOfSide {
  public:
   explicit CallsOfSide(const Alignment& side) {
     for (const auto& [id, tensor] : side.tensors) {
-      if (is_of_call(id) && id.pass == Pass::kForward) tensors_[called_in(id)].push_back(&tensor);
+      if (!is_of_call(id) || id.pass != Pass::kForward) continue;
+      tensors_[called_in(id)].push_back(&tensor);
+      if (is_activation(id)) microbatches_.emplace(id.iteration, id.microbatch);
     }
   }
 
   std::span<const LogicalTensor* const> of(const Called& module) const {
     const auto found = tensors_.find(module);
     return found == tensors_.end() ? std::span<const LogicalTensor* const>() : found->second;
+  }
+
+  // True where the call that this tensor is of was made: of the module, or of any in the micro-batch for a loss or a
+  // gradient of a parameter.
+  bool makes(const TensorId& id) const {
+    if (id.kind == Kind::kScalar || id.kind == Kind::kParamGrad) {
+      return microbatches_.contains({id.iteration, id.microbatch});
+    }
+    return std::ranges::any_of(of(called_in(id)), [&](const LogicalTensor* other) {
+      return is_activation(other->id) && other->id.microbatch == id.microbatch &&
+             TensorName(other->id.name.get()).call == TensorName(id.name.get()).call;
+    });
   }
 
   // True where another call of the module has such a tensor.
@@ -65,6 +81,7 @@ class CallsOfSide {
 
  private:
   std::map<Called, std::vector<const LogicalTensor*>> tensors_;
+  std::set<std::pair<std::int32_t, std::int32_t>> microbatches_;  // with their iterations
 };
 
 constexpr std::size_t kMostLooks = 16;  // at inputs, each of which is held against those of all calls
@@ -117,7 +134,7 @@ std::vector<std::size_t> find_further_calls(const Report& report, const Evidence
     const CallsOfSide& lacking = finding.only_in_candidate ? of_reference : of_candidate;
     const bool is_input = finding.id.kind == Kind::kInput;
     if (is_input && looks++ < kMostLooks && is_another_call_again(finding.id, making, lacking)) return {};
-    if (lacking.has_alike(finding.id)) modules.insert(called_in(finding.id));
+    if (!lacking.makes(finding.id) && lacking.has_alike(finding.id)) modules.insert(called_in(finding.id));
   }
   std::vector<std::size_t> found;
   if (modules.empty()) return found;

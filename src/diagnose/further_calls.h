@@ -13,7 +13,8 @@
 namespace ttrace {
 
 // Returns the wrong findings, by index, that are of such calls, and of the others of these modules. Only of iterations up to
-// which what steps take and make is right: what is computed in a further call, or not, harms nothing there.
+// which what steps take and make is right: what is computed in a further call, or not, harms nothing there. A call of
+// which a side has something, such as the output, is not lacking there.
 std::vector<std::size_t> find_further_calls(const Report& report, const Evidence& evidence);
 
 // "encoder.bn#1 input, ...: in iteration 0 the reference has encoder.bn 4 times, and the candidate once. Nothing says ..."

@@ -12,6 +12,7 @@
 #include "base/axis_names.h"
 #include "base/factor.h"
 #include "base/lookup.h"
+#include "judge/right_elsewhere.h"
 
 namespace ttrace {
 namespace {
@@ -298,7 +299,14 @@ std::vector<std::size_t> find_scaled(const Report& report) {
     if (batch != batches.end()) batch->second.some_are_right = true;
   }
   std::vector<std::size_t> scaled;
+  const RightElsewhere right_elsewhere(report.passed);
+  const auto is_right_elsewhere = [&](std::size_t i) { return right_elsewhere.contains(report.findings[i].id); };
   for (auto& [id, batch] : batches) {
+    if (batch.some_are_right) {
+      // A factor of some gradients, or of numbers alone, is in how the program is written.
+      std::erase_if(batch.numbers, is_right_elsewhere);
+      if (std::ranges::any_of(batch.gradients, is_right_elsewhere)) continue;
+    }
     std::erase_if(batch.numbers, [&](std::size_t i) { return whole_factor_of(report.findings[i]) == 1; });
     double factor = 1;
     if (!batch.gradients.empty()) {

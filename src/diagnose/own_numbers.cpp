@@ -156,6 +156,7 @@ bool begins_by_rounding(const Finding& finding, const Evidence& evidence) {
   const bool is_beginning = finding.id.kind == Kind::kParam && finding.verdict == Verdict::kFail && finding.difference;
   const bool is_value = finding.reason == Reason::kExceedsTolerance || finding.reason == Reason::kReplicasDisagree;
   return is_beginning && is_value && tensor != nullptr &&
+         finding.difference->differing >= finding.difference->elements / 2 &&
          largest_error_of(finding) <= rounding_of_beginning(tensor->dtype);
 }
 

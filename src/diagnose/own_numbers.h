@@ -16,7 +16,8 @@ namespace ttrace {
 // Returns how far a tensor that was measured is from the reference's, or a copy from the first.
 double largest_error_of(const Finding& finding);
 
-// True for a parameter in fp32 or wider that begins with the reference's value but for some roundings.
+// True for a parameter in fp32 or wider that begins with the reference's value but for some roundings, in half of its
+// elements at least, as of another order of sums.
 bool begins_by_rounding(const Finding& finding, const Evidence& evidence);
 
 // Says why a wrong output or input, or a parameter that begins by rounding, need not be the reference's, and how to make the runs comparable; empty where it must.

@@ -13,6 +13,7 @@
 #include "base/count_of.h"
 #include "base/describe.h"
 #include "judge/later_sums.h"
+#include "judge/right_elsewhere.h"
 
 namespace ttrace {
 namespace {
@@ -121,10 +122,11 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
          finding.reason == Reason::kExceedsTolerance;
 }
 
-// True where the error is one factor, and no part of a sum is lacking.
+// True where the candidate's is the reference's times one number, zero included, and no part of a sum is lacking.
 bool is_multiple(const Finding& finding) {
-  constexpr double kShare = 0.999;
-  return std::abs(finding.difference->scale_err()) >= kShare * finding.difference->rel_err();
+  constexpr double kMostOther = 0.05;  // of the candidate's norm
+  const double other = finding.difference->residual_err();
+  return other <= kMostOther * std::hypot(1 + finding.difference->scale_err(), other);
 }
 
 }  // namespace
@@ -138,6 +140,7 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   const PairsById pairs_by_id = index_pairs(pairs);
   const std::set<TensorId> right = right_gradients_of_outputs(findings);
   const std::set<ValueAndGradient> totals = right_totals(findings, pairs_by_id);
+  const RightElsewhere right_elsewhere(findings);
   // What ranks hand on is a copy for themselves, to which a part comes back.
   const auto is_total_right = [&](const Finding& finding) {
     const auto total = total_of(finding.id, pairs_by_id);
@@ -147,7 +150,7 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   std::int64_t count = 0;
   std::string first;
   for (Finding& finding : findings) {
-    if (!is_wrong_gradient_of_input(finding)) continue;
+    if (!is_wrong_gradient_of_input(finding) || right_elsewhere.contains(finding.id)) continue;
     const auto input = inputs.find(finding.id.with_kind(Kind::kInput));
     if (input == inputs.end()) continue;
     const Made& made = input->second;

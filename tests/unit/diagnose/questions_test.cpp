@@ -127,6 +127,13 @@ TEST_CASE("calls that one side alone makes of a module are a question where all 
   SUBCASE("and a module that is not called at all is missing") {
     CHECK(explained(in_pieces({kHiddenOut, other}), two).verdict() == RunVerdict::kDifferent);
   }
+  SUBCASE("and what is missing of a call that was made is") {
+    const TensorId given = tensor_id(Kind::kInput, "fc#1", 0), of_first = tensor_id(Kind::kInput, "fc", 0);
+    const Report report =
+        explained(in_pieces({of_first, kHiddenOut, given, second}), in_pieces({of_first, kHiddenOut, second}));
+    CHECK(report.verdict() == RunVerdict::kDifferent);
+    CHECK(report.first_wrong()->id == given);
+  }
 }
 
 TEST_CASE("the same output is wrong where a rule places it there") {
@@ -254,6 +261,20 @@ TEST_CASE("a loss alone that is a multiple has the line that leaves it out, and 
   REQUIRE(report.explanation.questions.size() == 1);
   CHECK(has(report.explanation.questions[0].sentence, "loss: {scalar: local}"));
   CHECK(explained(one, two, "loss: {scalar: local}").explanation.questions.empty());
+}
+
+TEST_CASE("a loss, or one of the gradients, that is right in another micro-batch is not multiplied by the program") {
+  const auto in_two_microbatches = [](const char* mesh, std::int32_t ranks, float loss, float hidden) {
+    Trace trace = scaled_trace(mesh, ranks, loss, hidden, 1);
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+      add_tensor(trace, rank, tensor_id(Kind::kScalar, "loss", 1), {}, {6});
+      add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "fc", 1), {4, 8}, kWhole);
+    }
+    return trace;
+  };
+  const Trace one = in_two_microbatches("", 1, 1, 1);
+  CHECK(explained(one, in_two_microbatches("tp=2", 2, 0.5F, 1)).first_wrong()->id == kLoss);
+  CHECK(explained(one, in_two_microbatches("tp=2", 2, 1, 0.5F)).first_wrong()->id == kHiddenGradient);
 }
 
 TEST_CASE("a loss scale is suggested where a step is wrong as well") {

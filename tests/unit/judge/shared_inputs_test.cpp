@@ -43,6 +43,25 @@ Report checked_layers(std::vector<float> given, std::vector<float> gradients, co
                  trace_of("pp=2", {0, 1}, gradients, weights, of_made), "");
 }
 
+// Two layers that are given one tensor, or a copy each, in two micro-batches; the gradients that come back to the second.
+Trace of_copies(const char* mesh, std::vector<std::size_t> ranks, const std::vector<float>& of_second,
+                const std::vector<float>& next) {
+  Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(ranks[1]) + 1);
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    const std::string name = layer == 0 ? "a" : "b";
+    const std::size_t rank = ranks[layer];
+    for (std::int32_t microbatch = 0; microbatch < 2; ++microbatch) {
+      test::add_tensor(trace, rank, tensor_id(Kind::kInput, name, microbatch), {2}, {5, 6});
+      trace.ranks[rank].entries.back().checksum = 5 + static_cast<std::uint64_t>(microbatch);
+      const std::vector<float> whole = {7, 8};
+      const std::vector<float>& second = microbatch == 0 ? of_second : next;
+      test::add_tensor(trace, rank, tensor_id(Kind::kGradInput, name, microbatch), {2}, layer == 0 ? whole : second);
+    }
+    test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name + ".weight"), {1}, {3});
+  }
+  return trace;
+}
+
 }  // namespace
 
 TEST_SUITE_BEGIN("judge");
@@ -51,6 +70,24 @@ TEST_CASE("gradients of a tensor that stages have a copy of are not compared whe
   const Report report = checked_layers({5, 5}, {7, 4}, {1, 2});
   CHECK(report.same());
   CHECK(report.totals.counts.untrusted == 1);
+}
+
+TEST_CASE("they are where such a gradient is right in another micro-batch") {
+  const Trace one = of_copies("", {0, 0}, {7, 8}, {7, 8});
+  CHECK(checked(one, of_copies("pp=2", {0, 1}, {1, 0}, {0, 1}), "").same());
+  CHECK(findings_in(checked(one, of_copies("pp=2", {0, 1}, {1, 0}, {7, 8}), "")) ==
+        std::vector<std::string>{"b grad_input: exceeds-tolerance"});
+}
+
+TEST_CASE(
+    "what comes back to a copy on the same rank may be next to nothing, but nothing that is a multiple of the whole") {
+  const Trace one = of_copies("", {0, 0}, {7, 8}, {7, 8});
+  const auto copied = [&](const std::vector<float>& part) {
+    return checked(one, of_copies("", {0, 0}, part, part), "");
+  };
+  CHECK(copied({0.002F, -0.001F}).same());
+  CHECK(!copied({3.5F, 4}).same());
+  CHECK(!copied({0, 0}).same());
 }
 
 TEST_CASE("they are where the layers were given other numbers, and where a step takes something wrong") {
