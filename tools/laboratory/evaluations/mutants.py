@@ -709,16 +709,16 @@ def measure(bench: Bench) -> list[dict]:
         estimate(
             run.reference, configuration.model, configuration.dtype, run.reference / "tolerance.yaml", keep_runs=True
         )
-        check = Check(
-            run.reference / "trace",
-            run.home / "trace",
-            run.home / "annotations.yaml",
-            next(iter(run.tolerances.values())),
-        )
-        bed = Bed(check)
+        bed = Bed(check_of(run))
         rows += judged(bench, configuration.name, bed, of_run(bed, run, bench.quick))
         shutil.rmtree(run.home)
     return rows
+
+
+def check_of(run: Run) -> Check:
+    return Check(
+        run.reference / "trace", run.home / "trace", run.home / "annotations.yaml", next(iter(run.tolerances.values()))
+    )
 
 
 def judged(bench: Bench, name: str, bed: Bed, mutants: Iterable[Mutant]) -> list[dict]:

@@ -1,7 +1,6 @@
 """A trace in memory, to be changed and written again as an honest recorder would write it."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -113,11 +112,12 @@ def write_rank(rank: Rank, trace: Path) -> None:
 
 
 def write_edited(trace: Path, edited: dict[int, Rank], output: Path) -> None:
-    """`trace` with other ranks in place of some; the files of the rest are shared with it."""
+    """`trace` with other ranks in place of some. The files of the rest are copied: to link one is to change it, which a
+    check that reads it would notice."""
     output.mkdir(parents=True)
     for path in sorted(trace.glob("rank-*.h5")):
         if int(path.stem.removeprefix("rank-")) not in edited:
-            os.link(path, output / path.name)
+            shutil.copyfile(path, output / path.name)
     for rank in edited.values():
         write_rank(rank, output)
 
