@@ -28,6 +28,7 @@
 #include "diagnose/other_names.h"
 #include "diagnose/own_buffers.h"
 #include "diagnose/own_numbers.h"
+#include "diagnose/unlike_samples.h"
 #include "identify/packed.h"
 #include "judge/judge.h"
 #include "judge/later_sums.h"
@@ -218,6 +219,7 @@ class Questions {
       // Values of another rank or micro-batch that harm nothing may have been dealt out so.
       const bool may_be_dealt = is_right && (cause == Cause::kStale || cause == Cause::kOtherTensor);
       if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
+      if (!is_right && is_dealt_along_tensor_axis(finding.id, evidence_)) continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right && !is_small_beside_open(finding, cause)) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);

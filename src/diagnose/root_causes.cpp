@@ -24,6 +24,7 @@
 #include "diagnose/own_numbers.h"
 #include "diagnose/questions.h"
 #include "diagnose/rank_scales.h"
+#include "diagnose/unlike_samples.h"
 #include "tolerance/tolerance.h"
 
 namespace ttrace {
@@ -264,6 +265,9 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   if (finding.reason == Reason::kReplicasDisagree && is_gradient && is_rounding) {
     return "each rank's copy is the reference's but for rounding, and they are not equal: nothing keeps them so, and "
            "the ranks' parameters drift apart (an all-reduce or a broadcast makes them equal)";
+  }
+  if (const std::string dealt = describe_samples_along_tensor_axis(evidence, finding.id.iteration); !dealt.empty()) {
+    return dealt;
   }
   if (finding.reason == Reason::kReplicasDisagree && is_gradient) {
     return "ranks hold values of their own where they are to agree, and nothing known explains these";
@@ -643,6 +647,9 @@ std::vector<std::optional<std::size_t>> add_all_roots(Report& report, const Evid
       cause.placement = diagnoses[i]->placement;
       what = cause.diagnosis == Cause::kMissing ? describe_missing(report, finding, evidence.candidate)
                                                 : diagnoses[i]->what;
+      if (is_dealt_along_tensor_axis(finding.id, evidence)) {
+        what += "; " + describe_samples_along_tensor_axis(evidence, finding.id.iteration);
+      }
     } else if (is_rounding(finding, evidence)) {
       what = describe_other_order(finding, all_made_here.contains(cause.finding), i == 0);
     } else {

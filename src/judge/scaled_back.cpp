@@ -160,6 +160,16 @@ bool is_divided(const LogicalTensor& tensor) {
                      [&](const Piece& piece) { return piece.logical != pieces.front().logical; });
 }
 
+// True where each rank has the same bits of both.
+bool are_same_bits(const LogicalTensor& one, const LogicalTensor& other) {
+  const auto bits = [](const LogicalTensor& tensor) {
+    std::map<std::int32_t, std::pair<Shape, std::uint64_t>> of_ranks;
+    for (const Piece& piece : tensor.pieces()) of_ranks[piece.rank] = {piece.entry->shape, piece.entry->checksum};
+    return of_ranks;
+  };
+  return one.dtype == other.dtype && bits(one) == bits(other);
+}
+
 }  // namespace
 
 void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes) {
@@ -188,6 +198,33 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
       "{} of the numbers that the model returns, the first {} the reference's: its gradient is the inverse "
       "multiple, and all others of the micro-batch are the reference's, so the program multiplies it by the "
       "rest before backward(); compared with these factors",
+      passed, first));
+}
+
+void pass_taken_as_recorded(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
+                            std::vector<Finding>& findings, std::vector<std::string>& notes) {
+  const PairsById pairs_by_id = index_pairs(pairs);
+  std::set<TensorId> taken;  // by steps, and right
+  for (const Finding& finding : findings) {
+    if (finding.id.kind == Kind::kMainGrad && finding.verdict == Verdict::kPass) taken.insert(finding.id);
+  }
+  std::int64_t passed = 0;
+  std::string first;
+  for (Finding& finding : findings) {
+    TensorId of_step = finding.id.with_kind(Kind::kMainGrad);
+    of_step.microbatch = kNoMicrobatch;
+    if (finding.id.kind != Kind::kParamGrad || !taken.contains(of_step)) continue;
+    const auto pair = pairs_by_id.find(finding.id), step = pairs_by_id.find(of_step);
+    if (pair == pairs_by_id.end() || step == pairs_by_id.end() || !is_divided(*pair->second->candidate)) continue;
+    std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
+    if (!unscaled || !are_same_bits(*pair->second->candidate, *step->second->candidate)) continue;
+    if (passed++ == 0) first = to_string(finding.id);
+    finding = *std::move(unscaled);
+  }
+  if (passed == 0) return;
+  notes.push_back(fmt::format(
+      "{} gradients of parameters, the first {}, are the reference's without the loss scale, as the step takes them: "
+      "nothing averages them over ranks, and they were compared without it",
       passed, first));
 }
 

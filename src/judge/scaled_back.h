@@ -1,6 +1,7 @@
 // Tells numbers and gradients that have another factor than the loss scale says, and are right by what is beside them: a
-// loss that a program multiplies after its model has returned it, as trainers do that average tokens over ranks, and the
-// gradients of an inner `autograd.grad`, which are none of the loss.
+// loss that a program multiplies after its model has returned it, as trainers do that average tokens over ranks, the
+// gradients of parameters outside of the wrapper that averages, and those of an inner `autograd.grad`, which are none of
+// the loss.
 #pragma once
 
 #include <span>
@@ -17,6 +18,12 @@ namespace ttrace {
 // all other gradients of the micro-batch are the reference's, and so is what `backward()` was called on. By the chain
 // rule the program multiplies the number by what it lacks. Says so in `notes`.
 void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes);
+
+// Lets gradients of parameters that ranks divide pass that are what was recorded of the reference's, without the loss scale,
+// where a step takes these very bits on each rank, and what it takes is right: no wrapper averages them, so that the
+// backward into them has left the factor out. Says so in `notes`.
+void pass_taken_as_recorded(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
+                            std::vector<Finding>& findings, std::vector<std::string>& notes);
 
 // Lets gradients of activations pass that are what was recorded of the reference's, without the loss scale, where those
 // of the iteration's parameters are nearer to it with the scale. In one backward these are made of those: so they are of

@@ -125,8 +125,9 @@ bool is_wrong_gradient_of_input(const Finding& finding) {
 // True where the candidate's is the reference's times one number, zero included, and no part of a sum is lacking.
 bool is_multiple(const Finding& finding) {
   constexpr double kMostOther = 0.05;  // of the candidate's norm
-  const double other = finding.difference->residual_err();
-  return other <= kMostOther * std::hypot(1 + finding.difference->scale_err(), other);
+  const Difference& difference = *finding.difference;
+  const double along = 1 + difference.scale_err(), square = difference.candidate_square / difference.reference_square;
+  return square - along * along <= kMostOther * kMostOther * square;
 }
 
 }  // namespace
