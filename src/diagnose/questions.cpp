@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@
 #include "identify/packed.h"
 #include "judge/judge.h"
 #include "judge/later_sums.h"
+#include "judge/right_elsewhere.h"
 #include "judge/rounding_alone.h"
 #include "tolerance/floors.h"
 
@@ -220,11 +222,22 @@ class Questions {
       const bool may_be_dealt = is_right && (cause == Cause::kStale || cause == Cause::kOtherTensor);
       if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
       if (!is_right && is_dealt_along_tensor_axis(finding.id, evidence_)) continue;
+      if (lies_so_in_other_layer(finding.id)) continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right && !is_small_beside_open(finding, cause)) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }
     mark_gradients_of_guesses();
+  }
+
+  // True where the same tensor of another layer lies as this one, by its shape, and is right: that is where it lies.
+  bool lies_so_in_other_layer(const TensorId& id) {
+    if (!right_in_layers_) right_in_layers_.emplace(report_.passed);
+    const LogicalTensor* tensor = find_tensor(evidence_.reference, id);
+    return tensor != nullptr && std::ranges::any_of(right_in_layers_->others(id), [&](const TensorId& other) {
+             const LogicalTensor* its = find_tensor(evidence_.reference, other);
+             return its != nullptr && its->shape == tensor->shape;
+           });
   }
 
   // A gradient lies as what it is the gradient of.
@@ -622,7 +635,8 @@ class Questions {
   Report& report_;
   std::span<const std::optional<std::size_t>> follows_from_;
   const Evidence& evidence_;
-  std::vector<std::optional<Reason>> reasons_;  // by finding: why it is set aside
+  std::vector<std::optional<Reason>> reasons_;    // by finding: why it is set aside
+  std::optional<RightInLayers> right_in_layers_;  // once it is asked for
   std::optional<std::string> few_shared_names_;
   std::map<std::int32_t, CutOfBatch> cut_;  // by iteration
   std::optional<std::size_t> light_jump_;   // the finding that shows it

@@ -1,9 +1,11 @@
-// Tells tensors that are right in another micro-batch or iteration: how a program is laid out shows in all of them, so
-// that it is no layout that makes such a tensor differ in one.
+// Tells tensors that are right in another micro-batch or iteration, or another layer: how a program is laid out shows in
+// all of them, so that it is no layout that makes such a tensor differ in one.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "base/finding.h"
 
@@ -19,6 +21,18 @@ class RightElsewhere {
 
  private:
   std::set<TensorId> right_;  // without micro-batch and iteration
+};
+
+// The same of layers: of `blocks.3.norm` another is `blocks.4.norm`.
+class RightInLayers {
+ public:
+  explicit RightInLayers(std::span<const Finding> findings);
+
+  // Returns the tensors of other layers that passed, in the micro-batch.
+  std::span<const TensorId> others(const TensorId& id) const;
+
+ private:
+  std::map<TensorId, std::vector<TensorId>> right_;  // by the tensor with `*` for the numbers in its name
 };
 
 }  // namespace ttrace

@@ -17,6 +17,7 @@
 #include "base/factor.h"
 #include "base/logical_tensor.h"
 #include "base/tensor_name.h"
+#include "judge/right_elsewhere.h"
 
 namespace ttrace {
 namespace {
@@ -232,6 +233,14 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
                           std::vector<Finding>& findings, std::vector<std::string>& notes) {
   const PairsById pairs_by_id = index_pairs(pairs);
   const std::set<ModuleCall> scaled = calls_with_scale(findings, pairs_by_id);
+  std::optional<RightInLayers> right;
+  const auto has_scale_in_other_layer = [&](const TensorId& id) {
+    if (!right) right.emplace(findings);
+    return std::ranges::any_of(right->others(id), [&](const TensorId& other) {
+      const auto pair = pairs_by_id.find(other);
+      return pair != pairs_by_id.end() && pair->second->candidate->scale != 1;
+    });
+  };
   std::vector<std::pair<Finding*, Finding>> inner;        // of activations, and what is said of them unscaled
   std::map<std::int32_t, ParameterGradients> iterations;  // one backward may be of several micro-batches
   for (Finding& finding : findings) {
@@ -245,7 +254,7 @@ void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile
     if (!is_of_activation(finding.id) || pair == pairs_by_id.end()) continue;
     if (is_divided(*pair->second->candidate) && scaled.contains(call_of_gradient(finding.id))) continue;
     std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
-    if (unscaled) inner.emplace_back(&finding, *std::move(unscaled));
+    if (unscaled && !has_scale_in_other_layer(finding.id)) inner.emplace_back(&finding, *std::move(unscaled));
   }
   std::int64_t passed = 0;
   std::string first;

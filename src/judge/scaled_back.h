@@ -29,8 +29,8 @@ void pass_taken_as_recorded(std::span<const TensorPair> pairs, const ToleranceFi
 // of the iteration's parameters are nearer to it with the scale. In one backward these are made of those: so they are of
 // an inner `autograd.grad`, which begins at other numbers than the loss, and the parameters' are of the backward through
 // it, as of a gradient penalty or of forces. Others of the micro-batch may be of that backward, right or wrong.
-// A module's gradients are of one backward: where one of them has the scale, the others that ranks divide are to have it,
-// too. They are compared again without it, and judged by `tolerance`.
+// A module's gradients are of one backward, and so are layers': where one of them has the scale, the others that ranks
+// divide are to have it, too. They are compared again without it, and judged by `tolerance`.
 void pass_inner_gradients(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,
                           std::vector<Finding>& findings, std::vector<std::string>& notes);
 

@@ -681,6 +681,9 @@ TEST_CASE("parameters of another seed are not called wrong rows, and the cure is
   CHECK_MESSAGE(says(roots[0], "3 of 3 weights have nothing in common with the reference's but their size"),
                 roots[0].sentence);
   CHECK(says(roots[0], "--inject-params"));
+  std::vector<RankTensor> on_rank_1 = candidate;
+  for (std::size_t i = 0; i < 3; ++i) on_rank_1[i].held = {reference[i].held[0], candidate[i].held[0]};
+  CHECK(says(all_roots(reference, "dp=2", on_rank_1)[0], "in the copies of rank 1, as those of another seed"));
   candidate[1] = reference[1];  // two of three are no initialisation, but a mistake
   CHECK(all_roots(reference, "tp=2", candidate)[0].diagnosis != Cause::kOtherInitialisation);
 }

@@ -79,6 +79,27 @@ TEST_CASE("an output that is only placed by its shape leaves a question where al
   CHECK(has(report.explanation.questions[0].sentence, "a line of the annotations says so: fc: {output: {tp:"));
 }
 
+TEST_CASE("an output is none where that of another layer lies as its shape says") {
+  const auto in_layers = [](const char* mesh, const std::vector<std::vector<float>>& parts_of_layers) {
+    const std::size_t ranks = parts_of_layers.size() / 2;
+    Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(ranks));
+    for (std::size_t i = 0; i < parts_of_layers.size(); ++i) {
+      const std::vector<float>& part = parts_of_layers[i];
+      const std::string name = "layers." + std::to_string(i / ranks) + ".fc";
+      add_tensor(trace, i % ranks, tensor_id(Kind::kOutput, name, 0), {std::ssize(part) / 8, 8}, part);
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) add_tensor(trace, rank, kWeightGradient, {1}, {3});
+    return trace;
+  };
+  const std::vector<float> first = rows(kWhole, {0, 1}), last = rows(kWhole, {2, 3}), even = rows(kWhole, {0, 2}),
+                           odd = rows(kWhole, {1, 3});
+  const Trace one = in_layers("", {kWhole, kWhole});
+  CHECK(explained(one, in_layers("tp=2", {even, odd, even, odd})).verdict() == RunVerdict::kCouldNotLook);
+  const Report report = explained(one, in_layers("tp=2", {first, last, even, odd}));
+  CHECK(report.verdict() == RunVerdict::kDifferent);
+  CHECK(report.first_wrong()->id == tensor_id(Kind::kOutput, "layers.1.fc", 0));
+}
+
 TEST_CASE("padding that the shapes alone say is a question where all of training is right: a halo is as long") {
   const std::vector<float> whole = numbers(40, 1);
   const Trace one = trace_of("", {{whole}});

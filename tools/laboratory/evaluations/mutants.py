@@ -376,7 +376,8 @@ def structure(bed: Bed) -> Iterator[Mutant]:
     for rank in range(len(bed.candidate)):
         yield Mutant("a rank is not there", f"rank {rank}", NOT_SAME, _without_rank(bed, rank))
     for other in sorted({1, len(bed.candidate) // 2, last}):
-        yield Mutant("two ranks exchanged", f"0 and {other}", NOT_SAME, _exchanged(bed, 0, other))
+        right = NOT_SAME | SAME if _are_copies(bed, 0, other) else NOT_SAME
+        yield Mutant("two ranks exchanged", f"0 and {other}", right, _exchanged(bed, 0, other))
     yield Mutant("nothing", "ranks written again", SAME, _edited(bed, lambda *_: True, lambda _, t: t, "candidate"))
 
 
@@ -400,6 +401,17 @@ def _without_rank(bed: Bed, rank: int) -> Callable[[Path, Check], None]:
         check.candidate = home / "candidate"
 
     return make
+
+
+def _are_copies(bed: Bed, one: int, other: int) -> bool:
+    """Whether the ranks have equal parameters and gradients: then which has which samples makes no difference."""
+
+    def kept(rank: int) -> dict[tuple, torch.Tensor]:
+        tensors = bed.candidate[rank].tensors
+        return {tensor.tensor_id: tensor.value for tensor in tensors if tensor.key[1] in PARAMETERS}
+
+    mine, others = kept(one), kept(other)
+    return mine.keys() == others.keys() and all(torch.equal(mine[key], others[key]) for key in mine)
 
 
 def _exchanged(bed: Bed, one: int, other: int) -> Callable[[Path, Check], None]:
