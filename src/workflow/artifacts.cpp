@@ -119,15 +119,29 @@ Artifacts::Artifacts(const RunFile& file, Workspace& workspace, std::set<fs::pat
 const Key& Artifacts::code_key() {
   if (code_key_) return *code_key_;
   const auto files = Repository(".").files(not_code_);
-  if (!files) {
+  code_key_.emplace();
+  for (const auto& [path, id] : files ? *files : files_of_folder()) code_key_->emplace("code " + path, id);
+  return *code_key_;
+}
+
+// Returns what stands for the code where no git says it: all that is in the folder.
+std::map<std::string, std::string> Artifacts::files_of_folder() const {
+  constexpr std::uint64_t kMostBytes = 1U << 30U;
+  if (bytes_below(".") > kMostBytes) {
     throw InputError(
-        fmt::format("{}: what runs here is in no git repository with a commit; expected `inputs`, a list of the files "
-                    "that it is made of, for the reference and each candidate",
+        fmt::format("{}: what runs here is in no git repository with a commit, and more than 1 GiB is in this folder; "
+                    "expected `inputs`, a list of the files that it is made of, for the reference and each candidate",
                     file_.path));
   }
-  code_key_.emplace();
-  for (const auto& [path, id] : *files) code_key_->emplace("code " + path, id);
-  return *code_key_;
+  spdlog::warn(
+      "{}: what runs here is in no git repository with a commit, so that all files of this folder count as what it is "
+      "made of; `inputs` of the reference and of each candidate lists others",
+      file_.path);
+  std::map<std::string, std::string> files;
+  for (const auto& [path, print] : fingerprints_of({"."})) {
+    if (!not_code_.contains(fs::weakly_canonical(path))) files.emplace(fs::path(path).lexically_normal(), print);
+  }
+  return files;
 }
 
 // Adds the files that the command names, such as configurations, where git need not know them.

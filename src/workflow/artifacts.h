@@ -75,6 +75,7 @@ class Artifacts {
 
  private:
   const Key& code_key();
+  std::map<std::string, std::string> files_of_folder() const;
   void add_files_of_command(const Job& job, Key& key) const;
   void add_loaded_files(const std::filesystem::path& trace, Key& key) const;
   Key loaded_now(const Key& stored) const;

@@ -4,7 +4,9 @@
 #include <glob.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/error.h"
 #include "files/regular_file.h"
@@ -17,19 +19,21 @@ namespace fs = std::filesystem;
 
 std::string hexadecimal(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
-bool is_generated_or_hidden(const fs::path& path) {
+bool is_installed_or_hidden(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "__pycache__";
+  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" || fs::exists(path / "pyvenv.cfg");
 }
 
-void add_files_below(const fs::path& directory, std::map<std::string, std::string>& files) {
+std::vector<fs::path> files_below(const fs::path& directory) {
+  std::vector<fs::path> files;
   for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
-    if (is_generated_or_hidden(entry->path())) {
+    if (is_installed_or_hidden(entry->path())) {
       entry.disable_recursion_pending();
     } else if (entry->is_regular_file()) {
-      files.emplace(entry->path().string(), fingerprint_of(entry->path()));
+      files.push_back(entry->path());
     }
   }
+  return files;
 }
 
 std::vector<std::string> expand_pattern(const std::string& pattern) {
@@ -40,6 +44,12 @@ std::vector<std::string> expand_pattern(const std::string& pattern) {
 }
 
 }  // namespace
+
+std::uint64_t bytes_below(const fs::path& directory) {
+  std::uint64_t bytes = 0;
+  for (const fs::path& file : files_below(directory)) bytes += fs::file_size(file);
+  return bytes;
+}
 
 std::string fingerprint(std::string_view bytes) { return hexadecimal(XXH3_128bits(bytes.data(), bytes.size())); }
 
@@ -62,7 +72,7 @@ std::map<std::string, std::string> fingerprints_of(const std::vector<std::string
     std::map<std::string, std::string> found;
     for (const std::string& path : expand_pattern(input)) {
       if (fs::is_directory(path)) {
-        add_files_below(path, found);
+        for (const fs::path& file : files_below(path)) found.emplace(file.string(), fingerprint_of(file));
       } else {
         found.emplace(path, fingerprint_of(path));
       }

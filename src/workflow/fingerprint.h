@@ -1,6 +1,7 @@
 // Computes fingerprints of text and files: equal ones mean equal bytes.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -15,8 +16,11 @@ std::string fingerprint(std::string_view bytes);  // XXH3, 128 bits, in hexadeci
 // Throws InputError where it cannot be read.
 std::string fingerprint_of(const std::filesystem::path& path);
 
-// Maps path -> fingerprint for every file that `inputs` names: files, directories (all files below, but no hidden ones
-// and no __pycache__), and patterns as a shell has them (*, ?, []), relative to the working directory. Throws
+// The size of all files below a directory that `fingerprints_of` would read.
+std::uint64_t bytes_below(const std::filesystem::path& directory);
+
+// Maps path -> fingerprint for every file that `inputs` names: files, directories (all files below, but no hidden ones,
+// no __pycache__, and no packages in a virtual environment or node_modules), and patterns as a shell has them (*, ?, []), relative to the working directory. Throws
 // InputError for an input that names no file.
 std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs);
 

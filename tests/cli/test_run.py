@@ -507,6 +507,22 @@ def test_two_runs_do_not_work_in_one_directory(project, tmp_path):
         assert project.refusal().startswith(".ttrace: another ttrace works there; ")
 
 
+WITHOUT_INPUTS = RUN.replace(", inputs: [model.txt]", "").replace("    inputs: [model.txt, parallel.txt]\n", "")
+
+
+def test_all_that_is_in_the_folder_is_the_code_where_neither_git_nor_a_list_says_it(project):
+    project.write("ttrace.yaml", WITHOUT_INPUTS)
+    (project.directory / "venv").mkdir()
+    project.write("venv/pyvenv.cfg", "home = /usr/bin")
+    _, said = project("run", "--refresh", code=0)
+    assert "in no git repository with a commit, so that all files of this folder count" in said
+    project.took_seconds(1000)
+    project.write("venv/installed.py", "no code of the project")
+    project.run(code=0)
+    project.write("more.txt", "another file")
+    assert ".ttrace/reference: stale: code more.txt" in project.refusal()
+
+
 def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
     def git(*words):
         subprocess.run(
@@ -516,9 +532,8 @@ def test_the_code_is_what_git_knows_where_nobody_lists_it(project):
             capture_output=True,
         )
 
-    text = RUN.replace(", inputs: [model.txt]", "").replace("    inputs: [model.txt, parallel.txt]\n", "")
+    text = WITHOUT_INPUTS
     project.write("ttrace.yaml", text)
-    assert "in no git repository with a commit; expected `inputs`" in project.refusal()
     git("init", "-q")
     git("add", "model.txt", "a.yaml", "parallel.txt")
     project.write("more.yaml", "a configuration")
