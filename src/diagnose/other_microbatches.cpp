@@ -66,6 +66,16 @@ bool are_alike(const LogicalTensor& a, const LogicalTensor& b) {
          std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
 }
 
+// True where several ranks were given the same in each micro-batch.
+bool have_ranks_the_same(const std::vector<const LogicalTensor*>& given) {
+  return !given.empty() && std::ranges::all_of(given, [](const LogicalTensor* tensor) {
+    const std::vector<Piece> pieces = tensor->pieces();
+    return pieces.size() > 1 && std::ranges::all_of(pieces, [&](const Piece& piece) {
+             return piece.entry->checksum == pieces[0].entry->checksum && piece.entry->shape == pieces[0].entry->shape;
+           });
+  });
+}
+
 }  // namespace
 
 std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence) {
@@ -98,8 +108,13 @@ std::string describe_other_batch(const Evidence& evidence, std::int32_t iteratio
   for (const auto& [key, samples] : reference) {
     const auto other = candidate.find(key);
     if (key.first != iteration || other == candidate.end() || sum_of(samples) == sum_of(other->second)) continue;
-    return fmt::format("the candidate's model is given {} in the iteration, and the reference's {} (dimension 0 of {})",
-                       count_of(sum_of(other->second), "sample"), sum_of(samples), printable(key.second));
+    const TensorId input{.iteration = iteration, .microbatch = 0, .kind = Kind::kInput, .name = key.second};
+    const bool lacks_some = sum_of(other->second) < sum_of(samples);
+    return fmt::format(
+        "the candidate's model is given {} in the iteration, and the reference's {} (dimension 0 of {}){}",
+        count_of(sum_of(other->second), "sample"), sum_of(samples), printable(key.second),
+        lacks_some && have_ranks_the_same(given_in(evidence.candidate, input)) ? "; its ranks were given the same ones"
+                                                                               : "");
   }
   return "";
 }

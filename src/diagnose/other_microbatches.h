@@ -21,7 +21,8 @@ std::map<std::int32_t, CutOfBatch> batches_cut_otherwise(const Evidence& evidenc
 std::map<std::int32_t, CutOfBatch> other_numbers_of_microbatches(const Evidence& evidence);
 
 // Says that a model is given more or fewer samples in the iteration than the reference's: "the candidate's model is given
-// 32 samples in the iteration, and the reference's 16"; empty where it is not, or nothing tells.
+// 32 samples in the iteration, and the reference's 16"; and of fewer, whether all ranks were given the same. Empty where
+// it is not, or nothing tells.
 std::string describe_other_batch(const Evidence& evidence, std::int32_t iteration);
 
 // Samples of the candidate's micro-batches, of an input of its model, that have the bits of none of the reference's.

@@ -223,11 +223,19 @@ class Questions {
       if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
       if (!is_right && is_dealt_along_tensor_axis(finding.id, evidence_)) continue;
       if (lies_so_in_other_layer(finding.id)) continue;
+      if (!is_right && misfits && has_other_batch(finding.id.iteration)) continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right && !is_small_beside_open(finding, cause)) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }
     mark_gradients_of_guesses();
+  }
+
+  // True where the shapes of what models are given say that it is of more or fewer samples than the reference's.
+  bool has_other_batch(std::int32_t iteration) {
+    const auto [found, is_new] = other_batches_.try_emplace(iteration);
+    if (is_new) found->second = !describe_other_batch(evidence_, iteration).empty();
+    return found->second;
   }
 
   // True where the same tensor of another layer lies as this one, by its shape, and is right: that is where it lies.
@@ -637,6 +645,7 @@ class Questions {
   const Evidence& evidence_;
   std::vector<std::optional<Reason>> reasons_;    // by finding: why it is set aside
   std::optional<RightInLayers> right_in_layers_;  // once it is asked for
+  std::map<std::int32_t, bool> other_batches_;    // by iteration: whether its samples are more or fewer
   std::optional<std::string> few_shared_names_;
   std::map<std::int32_t, CutOfBatch> cut_;  // by iteration
   std::optional<std::size_t> light_jump_;   // the finding that shows it
