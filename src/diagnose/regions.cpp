@@ -122,6 +122,50 @@ std::string describe_parts(const Suspect& suspect, const std::vector<std::int64_
                      fmt::join(ranks, ", "));
 }
 
+// What a rank's part takes of a dimension.
+struct Extent {
+  std::int32_t rank = 0;
+  std::int64_t first = 0, last = 0;
+};
+
+std::vector<Extent> extents_along(const Suspect& suspect, std::size_t dim) {
+  const Slices slices(suspect.reference.shape, dim);
+  std::vector<Extent> extents;
+  for (const LocalTensor& part : suspect.parts) {
+    Extent extent{part.rank, slices.extent, -1};
+    for (const std::int64_t place : part.positions) {
+      if (place < 0) continue;
+      const std::int64_t index = place / slices.inner % slices.extent;
+      extent.first = std::min(extent.first, index);
+      extent.last = std::max(extent.last, index);
+    }
+    if (extent.last >= 0) extents.push_back(extent);
+  }
+  return extents;
+}
+
+// A clause where these indices of the dimension are the ends of neighbouring parts: a halo, or its gradient.
+std::string describe_borders(const Suspect& suspect, std::size_t dim, const std::vector<std::int64_t>& wrong) {
+  const std::vector<Extent> extents = extents_along(suspect, dim);
+  std::set<std::int64_t> others(wrong.begin(), wrong.end());
+  std::set<std::int32_t> ranks;
+  for (const Extent& before : extents) {
+    for (const Extent& behind : extents) {
+      if (before.rank == behind.rank || before.last + 1 != behind.first) continue;
+      const auto take = [&](std::int64_t end, std::int64_t step, const Extent& part) {
+        const std::int64_t most =
+            std::max<std::int64_t>(1, (part.last - part.first + 1) / 4);  // of a part, as its border
+        for (std::int64_t i = 0; i < most && others.erase(end + i * step) > 0; ++i) ranks.insert(part.rank);
+      };
+      take(before.last, -1, before);
+      take(behind.first, 1, behind);
+    }
+  }
+  if (ranks.empty() || !others.empty()) return "";
+  return fmt::format(": the border of the parts of ranks {}, over which neighbours hand a halo, or its gradient",
+                     fmt::join(ranks, ", "));
+}
+
 }  // namespace
 
 std::optional<Diagnosis> region(const Suspect& suspect) {
@@ -138,9 +182,9 @@ std::optional<Diagnosis> region(const Suspect& suspect) {
            [&](const WrongParts& wrong) { return describe_parts(suspect, wrong.parts); });
   for (std::size_t dim = 0; dim < suspect.reference.shape.size(); ++dim) {
     consider(find_wrong_parts(errors_along(suspect, dim), suspect.bound), [&](const WrongParts& wrong) {
-      return fmt::format("{} at {} of dimension {} only ({} of {}), right elsewhere",
+      return fmt::format("{} at {} of dimension {} only ({} of {}), right elsewhere{}",
                          is_zero_at(suspect, dim, wrong.parts) ? "zero" : "wrong", describe_ranges(wrong.parts), dim,
-                         wrong.parts.size(), suspect.reference.shape[dim]);
+                         wrong.parts.size(), suspect.reference.shape[dim], describe_borders(suspect, dim, wrong.parts));
     });
   }
   return best;

@@ -313,6 +313,22 @@ TEST_CASE("rows of zeros are not the values of a row that happens to be zero") {
   CHECK_MESSAGE(says(root, "zero at 3-4 of dimension 0 only (2 of 8), right elsewhere"), root.sentence);
 }
 
+TEST_CASE("rows that are wrong where the parts of two ranks meet are their border") {
+  const Elements right = random_elements(96, 8), noise = random_elements(96, 9);
+  const auto root_of = [&](std::size_t first_row) {
+    Elements wrong = right;
+    for (std::size_t i = first_row * 8; i < (first_row + 2) * 8; ++i) wrong[i] += noise[i];
+    const auto middle = wrong.begin() + 48;
+    return first_root({{Kind::kGradInput, "conv", 0, {12, 8}, {right}}}, "cp=2",
+                      {{Kind::kGradInput, "conv", 0, {6, 8}, {{wrong.begin(), middle}, {middle, wrong.end()}}}});
+  };
+  CHECK_MESSAGE(says(root_of(5),
+                     "wrong at 5-6 of dimension 0 only (2 of 12), right elsewhere: the border of the parts "
+                     "of ranks 0, 1"),
+                root_of(5).sentence);
+  CHECK(!says(root_of(4), "border"));
+}
+
 TEST_CASE("a gradient that has a micro-batch twice, and one that is another micro-batch's alone") {
   std::vector<RankTensor> reference;
   Elements sum(64), twice(64), alone(64);
