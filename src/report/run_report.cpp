@@ -85,11 +85,11 @@ void add_overrides(const CandidateReport& candidate, std::vector<DetailLine>& li
   }
 }
 
-// Adds where the module of the first root cause is.
-void add_source(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
-  if (candidate.report.explanation.roots.empty()) return;
+// Says where the module of the first root cause is; empty where nothing tells.
+std::string source_of(const CandidateReport& candidate) {
+  if (candidate.report.explanation.roots.empty()) return "";
   const std::string source = text_of(candidate.report.explanation.roots.front().source);
-  if (!source.empty()) lines.push_back({fmt::format("{}: {}", candidate.name, source)});
+  return source.empty() ? "" : fmt::format("{}: {}", candidate.name, source);
 }
 
 void add_questions(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
@@ -106,22 +106,28 @@ const CandidateReport* candidate_of_sentence(const RunReport& report) {
   return different != nullptr ? different : first_with(report, RunVerdict::kCouldNotLook);
 }
 
+std::string source_of_sentence(const RunReport& report) {
+  const CandidateReport* candidate = report.problem.empty() ? candidate_of_sentence(report) : nullptr;
+  return candidate == nullptr || !candidate->problem.empty() ? "" : source_of(*candidate);
+}
+
 std::string outcome_sentence(const CandidateReport& candidate) {
   if (!candidate.problem.empty()) return "could-not-look: " + candidate.problem;
   return sentence_of(candidate.report);
 }
 
-// Returns the lines between the table and the last line: waived findings, other candidates' outcomes, notes.
+// Returns the lines between the table and the last sentence: waived findings, other candidates' outcomes, notes.
 std::vector<DetailLine> detail_lines(const RunReport& report) {
   std::vector<DetailLine> lines;
   for (const CandidateReport& candidate : report.candidates) {
     add_waived(candidate, lines);
     add_overrides(candidate, lines);
     if (candidate.verdict() == RunVerdict::kSame) continue;
-    if (&candidate != candidate_of_sentence(report))
+    if (&candidate != candidate_of_sentence(report)) {
       lines.push_back({fmt::format("{}: {}", candidate.name, outcome_sentence(candidate))});
+      if (const std::string source = source_of(candidate); !source.empty()) lines.push_back({source});
+    }
     if (!candidate.problem.empty()) continue;
-    add_source(candidate, lines);
     add_questions(candidate, lines);
     lines.push_back({fmt::format("{}: all findings: {}", candidate.name, candidate.report.advice.all_findings), true});
   }
@@ -199,7 +205,11 @@ std::string to_text(const RunReport& report, const TextOptions& options) {
     text += (line.is_command ? printable(line.text) : wrapped(printable(line.text), style.width, 2)) + "\n";
   }
   if (!lines.empty()) text += '\n';
-  return text + last;
+  text += last;
+  if (const std::string source = source_of_sentence(report); !source.empty()) {
+    text += wrapped(printable(source), style.width, 2) + "\n";
+  }
+  return text;
 }
 
 std::string to_json(const RunReport& report) {
@@ -231,7 +241,8 @@ std::string to_markdown(const RunReport& report) {
     text += " first wrong |\n|---|---|--:|--:|--:|--:|--:|--:|---|\n";
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
-  const std::vector<DetailLine> lines = detail_lines(report);
+  std::vector<DetailLine> lines = detail_lines(report);
+  if (const std::string source = source_of_sentence(report); !source.empty()) lines.insert(lines.begin(), {source});
   if (!lines.empty()) text += '\n';
   for (const DetailLine& line : lines) text += fmt::format("- {}\n", escape_markdown(line.text));
   return text;

@@ -350,7 +350,7 @@ CollectOptions Artifacts::options_for(const Job& job) const {
     record_as_reference(options);
   }
   options.axes = job.axes;
-  options.place_of_axes = fmt::format("beside the command on line {} of {}", job.line, file_.path);
+  options.check_follows = true;
   options.command = job.command;
   options.stdout_to_stderr = true;
   options.timeout = job.timeout;

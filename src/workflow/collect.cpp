@@ -349,7 +349,7 @@ int collect(const CollectOptions& options) {
     return result.exit_code;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const int code = conclude_collection(options.output, result, seconds.count(), options.place_of_axes);
+  const int code = conclude_collection(options.output, result, seconds.count(), options.check_follows);
   if (code != kExitSame || options.again.empty()) return code;
   const Repetition repetition = repetition_of(options.again, options.output);
   if (repetition.problem.empty()) {

@@ -31,10 +31,10 @@ struct CollectOptions {
   AnnotationSource annotations;
   // Empty: 0, and at most two further ones while gradients of a family of parameters are zero.
   std::vector<std::int32_t> iterations;
-  std::size_t then = 0;       // light iterations behind the last of these: FurtherIterations (base/trace.h)
-  bool split = false;         // into a trace for each iteration: `list_iterations` (load/trace_reader.h)
-  std::string axes;           // as in parse_mesh; empty: the collector finds out
-  std::string place_of_axes;  // where a file may say them: "beside ..."; empty: the command line of a check does
+  std::size_t then = 0;        // light iterations behind the last of these: FurtherIterations (base/trace.h)
+  bool split = false;          // into a trace for each iteration: `list_iterations` (load/trace_reader.h)
+  std::string axes;            // as in parse_mesh; empty: the collector finds out
+  bool check_follows = false;  // which asks for them where it must
   std::optional<std::uint64_t> perturb;
   Estimator perturb_at = kDefaultEstimator;
   RewriteOptions rewrite;

@@ -292,8 +292,7 @@ std::string problem_of_replays(const fs::path& first, const std::vector<fs::path
   }
 }
 
-int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds,
-                        const std::string& place_of_axes) {
+int conclude_collection(const fs::path& directory, const CommandResult& result, double seconds, bool check_follows) {
   settle_calls_without_grad(directory);
   const std::vector<std::string> problems = problems_in(directory);
   if (rank_files_in(directory).empty()) return conclude_without_trace(directory, result, problems);
@@ -306,7 +305,7 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
     try {
       const Trace trace = read_trace_as_it_is(path);
       collected.add(trace);
-      if (trace.world_size > 1 && trace.mesh.axes.empty()) axes = axes_to_propose(trace);
+      if (!check_follows && trace.world_size > 1 && trace.mesh.axes.empty()) axes = axes_to_propose(trace);
       for (const std::string& gap : gaps_in(trace)) gaps.push_back(fmt::format("{}: {}", path.string(), gap));
     } catch (const InputError& error) {
       // A check that follows may have removed it.
@@ -315,10 +314,10 @@ int conclude_collection(const fs::path& directory, const CommandResult& result, 
   }
   if (collected.traces > 0) spdlog::info("{}", summary_of(collected, directory, seconds));
   if (!axes.empty()) {
-    spdlog::info("nothing says how the {} ranks are arranged: {}", collected.world_size,
-                 place_of_axes.empty()
-                     ? fmt::format("say it when the trace is checked, as in `ttrace check --axes {}`", axes)
-                     : fmt::format("say it {}, as in `axes: {}`", place_of_axes, axes));
+    spdlog::info(
+        "nothing says how the {} ranks are arranged: say it when the trace is checked, as in `ttrace check "
+        "--axes {}`",
+        collected.world_size, axes);
   }
   show_warnings(directory);
   log_problems(problems);

@@ -34,8 +34,8 @@ std::string problem_of_replays(const std::filesystem::path& first, const std::ve
 
 // Tells the user on stderr what was collected, and what is wrong with it; returns the exit code of `ttrace collect`.
 // After a command that failed, the ranks' files lose their completion marks: such a trace must not look whole. Traces
-// of iterations that it had finished keep theirs. `place_of_axes` as in CollectOptions.
+// of iterations that it had finished keep theirs. `check_follows` as in CollectOptions.
 int conclude_collection(const std::filesystem::path& directory, const CommandResult& result, double seconds,
-                        const std::string& place_of_axes);
+                        bool check_follows);
 
 }  // namespace ttrace
