@@ -263,9 +263,29 @@ Contributions contributions_of_microbatches(const Suspect& suspect) {
   return found;
 }
 
+// Few values fit any multiples of several addends: one of them may be lacking, or there twice, and must then explain the
+// error as nearly as a single number must.
+std::optional<Diagnosis> explain_few_by_a_microbatch(const Contributions& contributions, const Suspect& suspect) {
+  std::optional<Diagnosis> found;
+  for (const auto& [microbatch, gradient] : contributions.addends) {
+    for (const double count : {0.0, 2.0}) {
+      Values sum = suspect.reference_values;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += (count - 1) * contributions.scale * gradient[i];
+      const Times times = {{microbatch, count}};
+      auto explained = suspect.explained_by(Cause::kMissingContribution, sum, describe_microbatches(times, {}));
+      const double most = suspect.error * kLargestShareLeft / static_cast<double>(kFewestValues);
+      if (!explained || explained->residual > most) continue;
+      if (found) return std::nullopt;
+      found = std::move(explained);
+    }
+  }
+  return found;
+}
+
 std::optional<Diagnosis> explain_by_microbatches(const Contributions& contributions, const Suspect& suspect) {
   const auto& [addends, scale] = contributions;
   if (scale == 0) return std::nullopt;
+  if (suspect.candidate_values.size() < kFewestValues) return explain_few_by_a_microbatch(contributions, suspect);
   Elements all(suspect.candidate_values.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   const Times times = fit_times(all, addends, scale, suspect);

@@ -55,7 +55,7 @@ constexpr auto kHypotheses = std::to_array<Hypothesis>({
     {normalised_by_part, When::kManyValues},
     {permuted_blocks, When::kManyValues},
     {reinterpreted, When::kManyValues},
-    {missing_contribution, When::kManyValues},
+    {missing_contribution, When::kLarge},
     {left_over, When::kManyValues},
     {reduced_along_other_axis, When::kManyValues},
     {stale_operand, When::kManyValues},

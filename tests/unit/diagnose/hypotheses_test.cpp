@@ -329,6 +329,23 @@ TEST_CASE("rows that are wrong where the parts of two ranks meet are their borde
   CHECK(!says(root_of(4), "border"));
 }
 
+TEST_CASE("a gradient of few values lacks a micro-batch where nothing else explains it as nearly") {
+  std::vector<RankTensor> reference;
+  Elements sum(4), lacking(4);
+  for (std::int32_t microbatch = 0; microbatch < 4; ++microbatch) {
+    const Elements term = random_elements(4, static_cast<std::uint32_t>(microbatch) + 1);
+    reference.push_back({Kind::kParamGrad, "fc.bias", microbatch, {4}, {term}});
+    for (std::size_t i = 0; i < 4; ++i) sum[i] += term[i], lacking[i] += microbatch == 2 ? 0 : term[i];
+  }
+  std::vector<RankTensor> candidate = reference;
+  reference.push_back({Kind::kMainGrad, "fc.bias", kNoMicrobatch, {4}, {sum}});
+  candidate.push_back({Kind::kMainGrad, "fc.bias", kNoMicrobatch, {4}, {lacking}});
+  const RootCause root = first_root(reference, "", candidate);
+  CHECK_MESSAGE(says(root, "the sum lacks the gradient of micro-batch 2"), root.sentence);
+  candidate.back().held[0][1] *= 1.1;
+  CHECK(first_root(reference, "", candidate).diagnosis != Cause::kMissingContribution);
+}
+
 TEST_CASE("a gradient that has a micro-batch twice, and one that is another micro-batch's alone") {
   std::vector<RankTensor> reference;
   Elements sum(64), twice(64), alone(64);
