@@ -201,6 +201,27 @@ def test_modules_and_subprocesses_are_collected_too(collect, tmp_path, script):
     assert collected.code == 0 and collected.rank().complete, collected.process.stderr
 
 
+STATE_OF_OPTIMIZER = """
+import subprocess, sys, torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+model = torch.nn.Linear(3, 3)
+optimizer = torch.optim.AdamW(model.parameters())
+get_optimizer_state_dict(model, optimizer)  # makes it, by a step with gradients of zeros
+if "child" not in sys.argv:
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+    optimizer.zero_grad()
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_process_that_only_makes_an_optimizers_state_is_left_alone(collect, tmp_path):
+    (tmp_path / "program.py").write_text(STATE_OF_OPTIMIZER)
+    collected = collect(command=[PYTHON, str(tmp_path / "program.py")])
+    assert collected.code == 0 and collected.rank().complete, collected.process.stderr
+    assert collected.rank().names("param") == ["weight", "bias"]
+
+
 def test_looking_for_torch_without_importing_it_does_not_lose_the_collector(collect, script):
     text = "import importlib.util\nassert importlib.util.find_spec('torch')\n" + Path(program("small")[1]).read_text()
     collected = collect(command=script(text))

@@ -15,7 +15,7 @@ from .collector import Collector
 from .library import Kind
 from .masters import TrainedParameter, record_part, trained_parameters
 from .shares import attributes_share
-from .tensors import is_capturing
+from .tensors import is_capturing, local_part
 
 _NAME = "(optimizer)"  # no path of a module
 _KINDS = (Kind.PARAM, Kind.MAIN_GRAD, Kind.PARAM_DELTA, Kind.PARAM_AFTER)
@@ -39,6 +39,8 @@ class OfNoModule:
         if self._iteration != self._collector.clock.iteration:
             self._iteration, self._of_models, self._begun = self._collector.clock.iteration, set(), set()
         ready = [each for each in _listed(stepping) if each.grad is not None]
+        if not self._collector.clock.chunks and _trains_nothing(ready):
+            return False
         are_masters = False
         if any(id(each) not in self._found and id(each) not in self._of_models for each in ready):
             are_masters = self._find_masters(ready, optimizers)
@@ -76,6 +78,15 @@ class OfNoModule:
             if trained.name not in self._begun and not is_capturing():
                 self._begun.add(trained.name)
                 record_part(self._collector, trained, Kind.PARAM, trained.share.held, None)
+
+
+def _trains_nothing(ready: list[torch.Tensor]) -> bool:
+    """Whether all gradients are zero, as those of the step by which torch.distributed.checkpoint makes an optimizer's
+    state, in a process that may train nothing at all."""
+    gradients = [local_part(each.grad) for each in ready]
+    if is_capturing() or any(grad.is_meta or grad.layout is not torch.strided for grad in gradients):
+        return False
+    return not any(grad.any() for grad in gradients)
 
 
 def _listed(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
