@@ -223,12 +223,27 @@ class Questions {
       if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
       if (!is_right && is_dealt_along_tensor_axis(finding.id, evidence_)) continue;
       if (lies_so_in_other_layer(finding.id)) continue;
-      if (!is_right && misfits && has_other_batch(finding.id.iteration)) continue;
+      if (!is_right && misfits && (has_other_batch(finding.id.iteration) || has_whole_on_some_rank(finding.id)))
+        continue;
       if (!misfits && !is_other_placement(i, cause) && !is_right && !is_small_beside_open(finding, cause)) continue;
       reasons_[i] = Reason::kGuessedPlacement;
       mark_followers(i, Reason::kGuessedPlacement);
     }
     mark_gradients_of_guesses();
+  }
+
+  // True where a rank has the very bits of the reference's whole tensor: ranks have copies, of which others are wrong.
+  bool has_whole_on_some_rank(const TensorId& id) const {
+    const LogicalTensor* whole = find_tensor(evidence_.reference, id);
+    const std::vector<Piece> pieces = whole == nullptr ? std::vector<Piece>() : whole->pieces();
+    if (pieces.size() != 1 || evidence_.candidate_trace == nullptr) return false;
+    const Entry& entry = *pieces[0].entry;
+    return std::ranges::any_of(evidence_.candidate_trace->ranks, [&](const RankTrace& rank) {
+      return std::ranges::any_of(rank.entries, [&](const Entry& other) {
+        return other.id == entry.id && other.dtype == entry.dtype && other.shape == entry.shape &&
+               other.checksum == entry.checksum;
+      });
+    });
   }
 
   // True where the shapes of what models are given say that it is of more or fewer samples than the reference's.

@@ -47,7 +47,10 @@ Report explained(const Trace& one, const Trace& two, const std::string& text = "
   Report report = checked(one, two, text);
   const Alignment reference = align(one, annotations(text), {});
   const Alignment candidate = align(two, annotations(text), layout_of(reference));
-  add_root_causes(report, {reference, candidate, two.mesh, {}});
+  Evidence evidence{reference, candidate, two.mesh, {}};
+  evidence.reference_trace = &one;
+  evidence.candidate_trace = &two;
+  add_root_causes(report, evidence);
   return report;
 }
 
@@ -98,6 +101,19 @@ TEST_CASE("an output is none where that of another layer lies as its shape says"
   const Report report = explained(one, in_layers("tp=2", {first, last, even, odd}));
   CHECK(report.verdict() == RunVerdict::kDifferent);
   CHECK(report.first_wrong()->id == tensor_id(Kind::kOutput, "layers.1.fc", 0));
+}
+
+TEST_CASE("shapes that do not fit are none where a rank has the reference's very tensor, and training is wrong") {
+  const auto on_ranks = [](const std::vector<float>& second, float gradient) {
+    Trace trace = trace_of("tp=2", {{kWhole, gradient}, {second, gradient}});
+    for (RankTrace& rank : trace.ranks) rank.entries[0].checksum = rank.entries[0].shape[0] == 4 ? 1 : 2;
+    return trace;
+  };
+  Trace one = kOneProcess;
+  one.ranks[0].entries[0].checksum = 1;
+  const std::vector<float> fewer = rows(kWhole, {0, 1, 2});
+  CHECK(explained(one, on_ranks(fewer, 4)).first_wrong()->id == kHiddenOut);
+  CHECK(explained(one, on_ranks(fewer, 3)).verdict() == RunVerdict::kCouldNotLook);
 }
 
 TEST_CASE("padding that the shapes alone say is a question where all of training is right: a halo is as long") {
