@@ -87,9 +87,8 @@ void add_overrides(const CandidateReport& candidate, std::vector<DetailLine>& li
 
 // Says where the module of the first root cause is; empty where nothing tells.
 std::string source_of(const CandidateReport& candidate) {
-  if (candidate.report.explanation.roots.empty()) return "";
-  const std::string source = text_of(candidate.report.explanation.roots.front().source);
-  return source.empty() ? "" : fmt::format("{}: {}", candidate.name, source);
+  const std::vector<RootCause>& roots = candidate.report.explanation.roots;
+  return roots.empty() ? "" : text_of(roots.front().source);
 }
 
 void add_questions(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
@@ -125,7 +124,9 @@ std::vector<DetailLine> detail_lines(const RunReport& report) {
     if (candidate.verdict() == RunVerdict::kSame) continue;
     if (&candidate != candidate_of_sentence(report)) {
       lines.push_back({fmt::format("{}: {}", candidate.name, outcome_sentence(candidate))});
-      if (const std::string source = source_of(candidate); !source.empty()) lines.push_back({source});
+      if (const std::string source = candidate.problem.empty() ? source_of(candidate) : ""; !source.empty()) {
+        lines.back().text += fmt::format(" ({})", source);
+      }
     }
     if (!candidate.problem.empty()) continue;
     add_questions(candidate, lines);
@@ -195,7 +196,10 @@ std::string sentence_of(const RunReport& report) {
 
 std::string to_text(const RunReport& report, const TextOptions& options) {
   const TextStyle& style = options.style;
-  std::string last = painted(wrapped(printable(sentence_of(report)), options.quiet ? std::string::npos : style.width),
+  const std::string source = options.quiet ? "" : source_of_sentence(report);
+  const std::string sentence =
+      source.empty() ? sentence_of(report) : fmt::format("{} ({})", sentence_of(report), source);
+  std::string last = painted(wrapped(printable(sentence), options.quiet ? std::string::npos : style.width),
                              color_of(report.verdict()), style.color) +
                      "\n";
   if (options.quiet) return last;
@@ -205,11 +209,7 @@ std::string to_text(const RunReport& report, const TextOptions& options) {
     text += (line.is_command ? printable(line.text) : wrapped(printable(line.text), style.width, 2)) + "\n";
   }
   if (!lines.empty()) text += '\n';
-  text += last;
-  if (const std::string source = source_of_sentence(report); !source.empty()) {
-    text += wrapped(printable(source), style.width, 2) + "\n";
-  }
-  return text;
+  return text + last;
 }
 
 std::string to_json(const RunReport& report) {
@@ -242,7 +242,9 @@ std::string to_markdown(const RunReport& report) {
   }
   for (const CandidateReport& candidate : report.candidates) text += markdown_row(candidate);
   std::vector<DetailLine> lines = detail_lines(report);
-  if (const std::string source = source_of_sentence(report); !source.empty()) lines.insert(lines.begin(), {source});
+  if (const std::string source = source_of_sentence(report); !source.empty()) {
+    lines.insert(lines.begin(), {fmt::format("{}: {}", candidate_of_sentence(report)->name, source)});
+  }
   if (!lines.empty()) text += '\n';
   for (const DetailLine& line : lines) text += fmt::format("- {}\n", escape_markdown(line.text));
   return text;

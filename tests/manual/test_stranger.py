@@ -11,8 +11,8 @@ from pages import MANUAL, ROOT, follow, session_path
 
 
 def without_last_digits(text):
-    """How many of hundreds of tensors differ is a matter of the processor's rounding: one is near its tolerance."""
-    return re.sub(r"\b([23]\d)\d\b", r"\1.", text)
+    """How many of hundreds of tensors differ is a matter of the processor's rounding: some are near their tolerance."""
+    return re.sub(r"\b[23]\d\d\b", "some hundred", text)
 
 
 def test_a_stranger_finds_the_commit_at_the_first_try_and_sees_it_in_the_pull_request(tmp_path, warm_programs):
