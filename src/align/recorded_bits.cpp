@@ -1,6 +1,7 @@
 #include "align/recorded_bits.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/lookup.h"
 
@@ -20,6 +21,15 @@ bool is_handed_on(const Alignment& alignment, const TensorId& id, const TensorId
   const RecordedBits own = recorded_bits_of(*held), others = recorded_bits_of(*given);
   return std::any_of(own.begin(), own.end(),
                      [&](const auto& bits) { return std::binary_search(others.begin(), others.end(), bits); });
+}
+
+bool have_same_recorded_bits(const LogicalTensor& one, const LogicalTensor& other) {
+  const auto bits = [](const LogicalTensor& tensor) {
+    std::map<std::int32_t, std::pair<Shape, std::uint64_t>> of_ranks;
+    for (const Piece& piece : tensor.pieces()) of_ranks[piece.rank] = {piece.entry->shape, piece.entry->checksum};
+    return of_ranks;
+  };
+  return bits(one) == bits(other);
 }
 
 bool is_constant_buffer(const Alignment& alignment, const TensorId& id) {

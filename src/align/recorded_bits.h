@@ -13,6 +13,9 @@ namespace ttrace {
 using RecordedBits = std::vector<std::pair<std::int32_t, std::uint64_t>>;
 RecordedBits recorded_bits_of(const LogicalTensor& tensor);
 
+// True where each rank recorded the same shape and bits of both.
+bool have_same_recorded_bits(const LogicalTensor& one, const LogicalTensor& other);
+
 // True for a buffer that each rank has in the same bits before and after the iteration.
 bool is_constant_buffer(const Alignment& alignment, const TensorId& id);
 

@@ -233,17 +233,20 @@ class Questions {
   }
 
   // True where a rank has the very bits of the reference's whole tensor: ranks have copies, of which others are wrong.
-  bool has_whole_on_some_rank(const TensorId& id) const {
+  bool has_whole_on_some_rank(const TensorId& id) {
     const LogicalTensor* whole = find_tensor(evidence_.reference, id);
     const std::vector<Piece> pieces = whole == nullptr ? std::vector<Piece>() : whole->pieces();
     if (pieces.size() != 1 || evidence_.candidate_trace == nullptr) return false;
+    if (recorded_.empty()) {
+      for (const RankTrace& rank : evidence_.candidate_trace->ranks) {
+        for (const Entry& entry : rank.entries) recorded_[entry.id].push_back(&entry);
+      }
+    }
     const Entry& entry = *pieces[0].entry;
-    return std::ranges::any_of(evidence_.candidate_trace->ranks, [&](const RankTrace& rank) {
-      return std::ranges::any_of(rank.entries, [&](const Entry& other) {
-        return other.id == entry.id && other.dtype == entry.dtype && other.shape == entry.shape &&
-               other.checksum == entry.checksum;
-      });
-    });
+    const auto found = recorded_.find(entry.id);
+    return found != recorded_.end() && std::ranges::any_of(found->second, [&](const Entry* other) {
+             return other->dtype == entry.dtype && other->shape == entry.shape && other->checksum == entry.checksum;
+           });
   }
 
   // True where the shapes of what models are given say that it is of more or fewer samples than the reference's.
@@ -658,9 +661,10 @@ class Questions {
   Report& report_;
   std::span<const std::optional<std::size_t>> follows_from_;
   const Evidence& evidence_;
-  std::vector<std::optional<Reason>> reasons_;    // by finding: why it is set aside
-  std::optional<RightInLayers> right_in_layers_;  // once it is asked for
-  std::map<std::int32_t, bool> other_batches_;    // by iteration: whether its samples are more or fewer
+  std::vector<std::optional<Reason>> reasons_;              // by finding: why it is set aside
+  std::optional<RightInLayers> right_in_layers_;            // once it is asked for
+  std::map<TensorId, std::vector<const Entry*>> recorded_;  // by the candidate's ranks, once it is asked for
+  std::map<std::int32_t, bool> other_batches_;              // by iteration: whether its samples are more or fewer
   std::optional<std::string> few_shared_names_;
   std::map<std::int32_t, CutOfBatch> cut_;  // by iteration
   std::optional<std::size_t> light_jump_;   // the finding that shows it

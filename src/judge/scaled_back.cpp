@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "align/recorded_bits.h"
 #include "base/describe.h"
 #include "base/factor.h"
 #include "base/logical_tensor.h"
@@ -161,16 +162,6 @@ bool is_divided(const LogicalTensor& tensor) {
                      [&](const Piece& piece) { return piece.logical != pieces.front().logical; });
 }
 
-// True where each rank has the same bits of both.
-bool are_same_bits(const LogicalTensor& one, const LogicalTensor& other) {
-  const auto bits = [](const LogicalTensor& tensor) {
-    std::map<std::int32_t, std::pair<Shape, std::uint64_t>> of_ranks;
-    for (const Piece& piece : tensor.pieces()) of_ranks[piece.rank] = {piece.entry->shape, piece.entry->checksum};
-    return of_ranks;
-  };
-  return one.dtype == other.dtype && bits(one) == bits(other);
-}
-
 }  // namespace
 
 void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes) {
@@ -218,7 +209,9 @@ void pass_taken_as_recorded(std::span<const TensorPair> pairs, const ToleranceFi
     const auto pair = pairs_by_id.find(finding.id), step = pairs_by_id.find(of_step);
     if (pair == pairs_by_id.end() || step == pairs_by_id.end() || !is_divided(*pair->second->candidate)) continue;
     std::optional<Finding> unscaled = judge_unscaled(finding, *pair->second, tolerance);
-    if (!unscaled || !are_same_bits(*pair->second->candidate, *step->second->candidate)) continue;
+    const LogicalTensor &recorded = *pair->second->candidate, &taken_by_step = *step->second->candidate;
+    if (!unscaled || recorded.dtype != taken_by_step.dtype || !have_same_recorded_bits(recorded, taken_by_step))
+      continue;
     if (passed++ == 0) first = to_string(finding.id);
     finding = *std::move(unscaled);
   }

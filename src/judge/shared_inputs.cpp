@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "align/recorded_bits.h"
 #include "base/count_of.h"
 #include "base/describe.h"
 #include "judge/later_sums.h"
@@ -57,16 +58,6 @@ std::map<TensorId, Made> outputs_behind_inputs(std::span<const TensorPair> pairs
   return inputs;
 }
 
-// True where both sides' tensors have the same bits on each rank.
-bool are_equal(const LogicalTensor& one, const LogicalTensor& other) {
-  const auto bits = [](const LogicalTensor& tensor) {
-    std::map<std::int32_t, std::pair<Shape, std::uint64_t>> of_ranks;
-    for (const Piece& piece : tensor.pieces()) of_ranks[piece.rank] = {piece.entry->shape, piece.entry->checksum};
-    return of_ranks;
-  };
-  return bits(one) == bits(other);
-}
-
 // True where the reference hands on an output itself, so that the input's gradient is that of the output, with all that
 // others add to it, and ranks hand on a tensor that they have made of it, such as one that holds all ranks' parts.
 bool is_made_anew(const TensorId& gradient, const TensorId& output, const PairsById& pairs) {
@@ -76,8 +67,9 @@ bool is_made_anew(const TensorId& gradient, const TensorId& output, const PairsB
   };
   const TensorPair *of_input = pair_of(gradient), *of_output = pair_of(output.with_kind(Kind::kGradOutput));
   const TensorPair *input = pair_of(gradient.with_kind(Kind::kInput)), *made = pair_of(output);
-  return of_input && of_output && input && made && are_equal(*of_input->reference, *of_output->reference) &&
-         !are_equal(*input->candidate, *made->candidate);
+  return of_input && of_output && input && made &&
+         have_same_recorded_bits(*of_input->reference, *of_output->reference) &&
+         !have_same_recorded_bits(*input->candidate, *made->candidate);
 }
 
 // The gradients of outputs that pass: what is handed on has the sum of all gradients there.

@@ -35,14 +35,15 @@ class Living:
         return list(compress(self._holders, map(least.__le__, map(len, self._holders))))
 
 
-def instances_of(base: type) -> list[Any]:
-    return _of_classes(subclasses(base), gc.get_objects())
+def instances_of(*bases: type) -> list[Any]:
+    classes = {each for base in bases for each in subclasses(base)}
+    return _of_classes(classes, gc.get_objects()) if classes else []
 
 
-def instances_named(module: str, name: str) -> list[Any]:
-    """Of a class of a module; none where the program has not imported it."""
-    base = getattr(sys.modules.get(module), name, None)
-    return [] if base is None else instances_of(base)
+def instances_named(*classes: tuple[str, str]) -> list[Any]:
+    """Of classes by their modules and names; none of those that the program has not imported."""
+    found = (getattr(sys.modules.get(module), name, None) for module, name in classes)
+    return instances_of(*(each for each in found if each is not None))
 
 
 def _of_classes(classes: Collection[type], objects: Iterable[Any]) -> list[Any]:

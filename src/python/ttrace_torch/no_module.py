@@ -39,7 +39,7 @@ class OfNoModule:
         if self._iteration != self._collector.clock.iteration:
             self._iteration, self._of_models, self._begun = self._collector.clock.iteration, set(), set()
         ready = [each for each in _listed(stepping) if each.grad is not None]
-        if not self._collector.clock.chunks and _trains_nothing(ready):
+        if not self._collector.clock.chunks and _takes_nothing(stepping, ready):
             return False
         are_masters = False
         if any(id(each) not in self._found and id(each) not in self._of_models for each in ready):
@@ -80,9 +80,11 @@ class OfNoModule:
                 record_part(self._collector, trained, Kind.PARAM, trained.share.held, None)
 
 
-def _trains_nothing(ready: list[torch.Tensor]) -> bool:
-    """Whether all gradients are zero, as those of the step by which torch.distributed.checkpoint makes an optimizer's
-    state, in a process that may train nothing at all."""
+def _takes_nothing(stepping: torch.optim.Optimizer, ready: list[torch.Tensor]) -> bool:
+    """Whether all gradients and learning rates are zero, as of the step by which torch.distributed.checkpoint makes an
+    optimizer's state, in a process that may train nothing at all."""
+    if any(group.get("lr", 1) != 0 for group in stepping.param_groups):
+        return False
     gradients = [local_part(each.grad) for each in ready]
     if is_capturing() or any(grad.is_meta or grad.layout is not torch.strided for grad in gradients):
         return False

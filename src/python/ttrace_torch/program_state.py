@@ -44,7 +44,7 @@ class ProgramState:
         for optimizer in living.optimizers:
             self._keep_optimizer(optimizer)
         scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
-        for each in instances_of(torch.optim.lr_scheduler.LRScheduler) + instances_of(scaler):
+        for each in instances_of(torch.optim.lr_scheduler.LRScheduler, scaler):
             self._documents.append((each, copy.deepcopy(each.state_dict())))
 
     def _keep_module(self, module: torch.nn.Module) -> None:

@@ -173,7 +173,7 @@ class _Slot(NamedTuple):
 def _find_slots(when_freed: Callable[[weakref.ref], None]) -> WeakTensorKeyDictionary:
     """By parameter. `when_freed` is called when one of the optimizers is. DeepSpeed keeps no list of them."""
     slots = WeakTensorKeyDictionary()
-    for optimizer in [each for item in _OPTIMIZERS.items() for each in instances_named(*item)]:
+    for optimizer in instances_named(*_OPTIMIZERS.items()):
         freed = weakref.ref(optimizer, when_freed)
         for parameters, masters in _GROUPS:
             groups = zip(getattr(optimizer, parameters, ()), getattr(optimizer, masters, ()), strict=False)

@@ -45,7 +45,7 @@ def ranks_of_dims(mesh: "DeviceMesh") -> list[tuple[int, ...]]:
 
 def _meshes() -> list["DeviceMesh"]:
     """PyTorch keeps no public list of them."""
-    return instances_named(_MODULE, "DeviceMesh")
+    return instances_named((_MODULE, "DeviceMesh"))
 
 
 def _in_order(mesh: "DeviceMesh") -> bool:

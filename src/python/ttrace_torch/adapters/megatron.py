@@ -201,5 +201,5 @@ def _master(optimizer: Any, parameter: torch.nn.Parameter) -> torch.Tensor | Non
 def _distributed_optimizers() -> list:
     """Those that have parameters. Megatron-core keeps no list of them; they are there when this is first asked, by the
     end of the first backward."""
-    optimizers = instances_named("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer")
+    optimizers = instances_named(("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer"))
     return [each for each in optimizers if hasattr(each, "gbuf_ranges")]

@@ -41,20 +41,20 @@ class Pipelining(Adapter, module=_MODULE):
         return caller is not None
 
     def groups(self, _: torch.nn.Module | None) -> Iterator[Group]:
-        for stage in instances_named(_MODULE, "_PipelineStageBase"):
+        for stage in instances_named((_MODULE, "_PipelineStageBase")):
             ranks = torch.distributed.get_process_group_ranks(stage.group or torch.distributed.group.WORLD)
             yield Group("pp", tuple(ranks))
 
     def words(self, _: torch.nn.Module, position: MeshPosition) -> dict[str, Any]:
         said: dict[str, Any] = {}
-        stages = instances_named(_MODULE, "_PipelineStageBase")
+        stages = instances_named((_MODULE, "_PipelineStageBase"))
         keeps_numbers = any(stage.stage_index > 0 and _keeps_numbers(stage.submod) for stage in stages)
         if position.axis_named("pp") and keeps_numbers:
             said["pipeline"] = {"names": "global"}
             if any(_lies_in_a_v(stage) for stage in stages):
                 said["pipeline"]["chunks"] = "v"
         # Of one run of a schedule; an iteration may have several.
-        schedules = instances_named(_SCHEDULES, "_PipelineSchedule")
+        schedules = instances_named((_SCHEDULES, "_PipelineSchedule"))
         # Those that cannot be told (before torch 2.6) never divide.
         divisors = {each._n_microbatches if getattr(each, "scale_grads", False) else 1 for each in schedules}
         if len(divisors) == 1 and divisors != {1}:
