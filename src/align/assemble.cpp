@@ -300,11 +300,35 @@ ShardGrid grid_of(const Group& group, const Frame& frame) {
   return grid;
 }
 
+// Returns a finding about an input of samples that some ranks have the beginning of, as the bytes say.
+std::optional<Finding> check_not_truncated(const Group& group, const AssemblyContext& context) {
+  const auto& truncated = context.microbatches.samples.truncated;
+  const auto found = truncated.find(group.id);
+  if (found == truncated.end()) return std::nullopt;
+  const Truncation& truncation = found->second;
+  std::set<std::int32_t> ranks;
+  std::set<std::int64_t> ends;
+  for (const Shard& shard : group.shards) {
+    const std::int64_t coordinate = coordinate_on(*shard.holder, context.ranks, context.microbatches);
+    if (!truncation.coordinates.contains(coordinate)) continue;
+    ranks.insert(shard.holder->trace->rank);
+    ends.insert(shard.entry->shape[truncation.dim]);
+  }
+  const std::vector<std::int32_t> lacking(ranks.begin(), ranks.end());
+  return finding_of(
+      group, Verdict::kFail, Reason::kTruncated,
+      fmt::format("the reference's samples have {} elements along dimension {}; on {} they end behind {}, "
+                  "and what they lack is no padding",
+                  truncation.whole_length, truncation.dim, describe_ranks(lacking), fmt::join(ends, " and ")),
+      lacking);
+}
+
 Assembly assemble_shards(Group group, const AssemblyContext& context) {
   drop_repeats_by_second_name(group);
   const Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_shards_agree(group)) return {{}, {*finding}};
+  if (auto finding = check_not_truncated(group, context)) return {{}, {*finding}};
   if (const std::string& why = group.placement->unplaced; !why.empty()) {
     return {{}, {finding_of(group, Verdict::kFail, Reason::kShapeMismatch, why, ranks_holding(group))}};
   }

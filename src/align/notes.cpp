@@ -132,7 +132,13 @@ void note_order(const Microbatches& microbatches, const RankTable& table, std::v
 void note_padding(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
   std::size_t of = 0;
   std::string first;
+  const auto is_truncated = [&](const MicrobatchKey& microbatch) {
+    return std::ranges::any_of(microbatches.samples.truncated, [&](const auto& item) {
+      return MicrobatchKey(item.first.iteration, item.first.microbatch) == microbatch;
+    });
+  };
   for (const auto& [microbatch, extents] : microbatches.samples.lengths) {
+    if (is_truncated(microbatch)) continue;
     ++of;
     if (!first.empty()) continue;
     for (const auto& [extent, lengths] : extents) {

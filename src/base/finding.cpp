@@ -34,6 +34,8 @@ constexpr auto kReasonWords = std::to_array<Word<Reason>>({
     {Reason::kReplicasDisagree, "replicas-disagree", "fail: ranks that hold the same elements have other values"},
     {Reason::kRecomputeDiffers, "recompute-differs", "fail: the recomputed forward is not the first forward"},
     {Reason::kShapeMismatch, "shape-mismatch", "fail: the merged shape is not the reference's"},
+    {Reason::kTruncated, "truncated",
+     "fail: a rank is given the beginnings of its samples alone, and what they lack is no padding"},
     {Reason::kDtypeMismatch, "dtype-mismatch",
      "fail: a parameter is floating on one side and integer on the other, or narrower than the reference's; "
      "untrusted: a mask is bool on one side and floating on the other"},

@@ -33,6 +33,7 @@ enum class Reason : std::uint8_t {
   kReplicasDisagree,
   kRecomputeDiffers,
   kShapeMismatch,
+  kTruncated,
   kDtypeMismatch,
   kOverlap,
   kDuplicateTensor,

@@ -259,6 +259,10 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   if (finding.reason == Reason::kRoutingDiffers) {
     return "by it tokens went to other experts than the reference's, which was no near tie";
   }
+  if (finding.reason == Reason::kTruncated) {
+    return fmt::format("{} {} given the beginnings of {} samples alone", describe_ranks(finding.ranks),
+                       finding.ranks.size() == 1 ? "is" : "are", finding.ranks.size() == 1 ? "its" : "their");
+  }
   if (!root.examined) return "its error was not looked into";
   const bool is_gradient = finding.id.kind == Kind::kMainGrad || finding.id.kind == Kind::kParamGrad;
   const bool is_rounding = finding.difference && finding.allowed && finding.difference->rel_err() <= *finding.allowed;

@@ -199,7 +199,10 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     input.ranks.resize(static_cast<std::size_t>(microbatches.ranks));
     input.parts.resize(static_cast<std::size_t>(microbatches.ranks));
     const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
-    if (input.parts[coordinate] != nullptr) return;
+    if (const Entry* part = input.parts[coordinate]; part != nullptr) {
+      input.is_shared = input.is_shared && part->shape == entry.shape && part->checksum == entry.checksum;
+      return;
+    }
     input.ranks[coordinate] = rank.trace;
     input.parts[coordinate] = &entry;
   });

@@ -13,6 +13,7 @@
 
 #include "base/tensor_name.h"
 #include "identify/near_rows.h"
+#include "identify/truncated.h"
 #include "numeric/xxh3.h"
 
 namespace ttrace {
@@ -479,15 +480,30 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,
     SampleOrders::OfMicrobatches& told_of = model.empty() ? orders.told : orders.of_further_models[model];
     told_of[{id.iteration, id.microbatch}][samples] = std::move(telling.samples);
   };
+  std::vector<TensorId> silent;  // that tell nothing
   for (const auto& [id, input] : inputs) {
     if (begins_anew(input)) {
       orders.begin_anew.insert(id);
       continue;
     }
     if (is_floating(input.reference->dtype) && !is_of_whole_model(id)) continue;
-    if (auto telling = telling_of(input)) take(id, std::move(*telling));
+    if (auto telling = telling_of(input)) {
+      take(id, std::move(*telling));
+    } else {
+      silent.push_back(id);
+    }
   }
   for (const auto& [id, telling] : lists) take(id, telling);
+  std::vector<std::pair<TensorId, TruncatedTelling>> truncated;
+  for (const TensorId& id : silent) {
+    auto found = truncated_telling_of(inputs.at(id));
+    const bool is_padding = found && orders.are_own_lengths(id, found->telling.whole_length, found->telling.lengths);
+    if (found && !is_padding) truncated.emplace_back(id, std::move(*found));
+  }
+  for (auto& [id, found] : truncated) {
+    orders.truncated.emplace(id, std::move(found.truncation));
+    take(id, std::move(found.telling));
+  }
   return orders;
 }
 

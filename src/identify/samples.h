@@ -30,6 +30,13 @@ struct Telling {
   std::vector<std::int64_t> lengths;  // of the ranks; none where all have the reference's
 };
 
+// Where an input ends before the reference's samples do.
+struct Truncation {
+  std::size_t dim = 0;                 // along which
+  std::int64_t whole_length = 0;       // of the reference
+  std::set<std::int64_t> coordinates;  // on the micro-batch axes, of the ranks that lack something
+};
+
 // What hashes of the reference's samples and of those of each rank tell. `are_numbers`: each is of a single number, which
 // another sample may have by chance.
 std::optional<Telling> telling_of_hashes(const std::vector<std::uint64_t>& whole,
@@ -60,6 +67,10 @@ struct SampleOrders {
   // samples or tokens there are; and lists of where such end, from 0 on each rank, with the reference's lengths between.
   std::set<TensorId> own_counts;
 
+  // Inputs of which some ranks have the beginnings of the reference's samples alone, where no other input says that what
+  // they lack is padding.
+  std::map<TensorId, Truncation> truncated;
+
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
   // micro-batch: of its own model, or else of the first; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;
@@ -85,7 +96,8 @@ struct SlicedInput {
   const LogicalTensor* reference = nullptr;
   std::vector<const RankTrace*> ranks;
   std::vector<const Entry*> parts;
-  std::size_t dim = 0;  // the one that is the sum of the parts, and larger than each
+  bool is_shared = true;  // by all ranks of a coordinate: else further axes divide it
+  std::size_t dim = 0;    // the one that is the sum of the parts, and larger than each
 };
 
 // The order of the samples by all inputs that are the reference's, bit for bit, part by part. A part may end at the

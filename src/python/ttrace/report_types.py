@@ -57,6 +57,7 @@ Reason = Literal[
     "replicas-disagree",  # fail: ranks that hold the same elements have other values
     "recompute-differs",  # fail: the recomputed forward is not the first forward
     "shape-mismatch",  # fail: the merged shape is not the reference's
+    "truncated",  # fail: a rank is given the beginnings of its samples alone, and what they lack is no padding
     # fail: a parameter is floating on one side and integer on the other, or narrower than the reference's; untrusted: a
     # mask is bool on one side and floating on the other
     "dtype-mismatch",

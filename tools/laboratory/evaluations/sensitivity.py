@@ -132,7 +132,7 @@ def smallest_caught(bed: TestBed, mutation: Mutation) -> dict:
 def smallest_in_all_layers(run: Run) -> str | None:
     """The smallest factor of the gradients of one kind of weight in all layers that ttrace sees in the whole run, in
     words; None where it sees none. Their optimizer's gradients are left as they are: what an optimizer makes of wrong
-    ones shows in its step."""
+    ones shows in its step. By these a factor that is a number of ranks may be meant, and a question counts as seen."""
     ranks = read_trace(run.home / "trace")
     home = Path(tempfile.mkdtemp(dir=run.home))
     shutil.copy(run.home / "annotations.yaml", home)
@@ -140,9 +140,9 @@ def smallest_in_all_layers(run: Run) -> str | None:
     for size in SCALING.sizes:
         for rank in ranks:
             write_rank(replace(rank, tensors=[scaled_in_all_layers(one, size) for one in rank.tensors]), home / "trace")
-        report = check(home, run.reference, next(iter(run.tolerances.values())))
+        report = check(home, run.reference, next(iter(run.tolerances.values())), allowed=(0, 1, 2))
         shutil.rmtree(home / "trace")
-        verdicts.append((size, report["counts"]["fail"] > 0))
+        verdicts.append((size, report["verdict"] != "same"))
         if not verdicts[-1][1]:
             break
     shutil.rmtree(home)
@@ -171,7 +171,8 @@ def render(rows: list[dict]) -> list[str]:
         "also without a fault, a false alarm. A cell equal to *smallest tried* may stand for something smaller still.",
         "",
         "- *gradients of all layers*: those of a micro-batch of the first MLP weights, all with the same factor, "
-        "judged in the whole run.",
+        "judged in the whole run. Their optimizer's gradients stay as they are, so that a factor of 2, the number of "
+        "ranks, is a question.",
         "- *lost term of a sum*: the values are taken as a sum of n independent terms of equal variance, of which one "
         "is left out.",
         "- *zeroed rows*, *swapped chunk* (two neighbours exchanged): rows are all dimensions but the last.",
