@@ -31,13 +31,7 @@ bool flows_between_stages(const Trace& trace, const RankTrace& rank, const Entry
 std::string pattern_of(const std::string& name) {
   const TensorName parts(name);
   if (parts.path.empty()) return name;  // `#1` and `:x`, which are all there is to tell the tensor by
-  std::string pattern = fmt::format("{}{}", parts.path, parts.member);
-  std::size_t from = 0;
-  while (const auto number = number_in(pattern, from)) {
-    pattern.replace(number->begin, number->end - number->begin, "*");
-    from = number->begin;
-  }
-  return pattern;
+  return with_any_number(fmt::format("{}{}", parts.path, parts.member));
 }
 
 void ShapeRange::add(const Shape& shape) {

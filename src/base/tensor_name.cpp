@@ -86,6 +86,13 @@ std::optional<NameNumber> number_in(std::string_view name, std::size_t from) {
   return std::nullopt;
 }
 
+std::string with_any_number(std::string name) {
+  for (auto number = number_in(name); number; number = number_in(name, number->begin)) {
+    name.replace(number->begin, number->end - number->begin, "*");
+  }
+  return name;
+}
+
 std::optional<NameNumber> layer_number(std::string_view name, std::string_view layers) {
   const std::string_view path = TensorName(name).path;
   for (std::size_t at = path.find(layers); at != path.npos; at = path.find(layers, at + 1)) {

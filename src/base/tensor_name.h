@@ -61,6 +61,9 @@ struct NameNumber {
 // with more than nine digits.
 std::optional<NameNumber> number_in(std::string_view name, std::size_t from = 0);
 
+// The name with '*' for each number that `number_in` finds: a pattern of the same tensor of all layers.
+std::string with_any_number(std::string name);
+
 // The number right after `layers`, which must begin the name or follow one of its dots.
 std::optional<NameNumber> layer_number(std::string_view name, std::string_view layers);
 

@@ -158,10 +158,8 @@ std::string describe_tensor(const TensorId& id) {
 // Returns the names, with a * for the numbers in them; each pattern once.
 std::vector<std::string> patterns_of(const std::vector<std::string>& names) {
   std::vector<std::string> patterns;
-  for (std::string pattern : names) {
-    for (auto number = number_in(pattern); number; number = number_in(pattern, number->begin)) {
-      pattern.replace(number->begin, number->end - number->begin, "*");
-    }
+  for (const std::string& name : names) {
+    const std::string pattern = with_any_number(name);
     if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) patterns.push_back(printable(pattern));
   }
   return patterns;

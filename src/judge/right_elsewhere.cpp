@@ -16,11 +16,8 @@ TensorId of_any_microbatch(TensorId id) {
 
 // Nothing for names that are numbers alone, as of the parts of a sequence, which need have nothing in common.
 std::optional<TensorId> of_any_layer(TensorId id) {
-  std::string pattern = id.name.get();
-  if (components_of(pattern).size() < 2) return std::nullopt;
-  for (auto number = number_in(pattern); number; number = number_in(pattern, number->begin)) {
-    pattern.replace(number->begin, number->end - number->begin, "*");
-  }
+  if (components_of(id.name.get()).size() < 2) return std::nullopt;
+  const std::string pattern = with_any_number(id.name.get());
   if (pattern == id.name.get() || pattern.find_first_not_of("*.:#") == std::string::npos) return std::nullopt;
   id.name = pattern;
   return id;

@@ -60,16 +60,18 @@ TEST_CASE("samples that all ranks truncate are named") {
 
 TEST_CASE("what lies behind a rank's own end may be padding") {
   SUBCASE("of one value") {
-    CHECK(found_in_tokens({{1, 2, 3}, {4, 5, 6}, {7, 8, 0}, {9, 0, 0}}, {{1, 2, 3}, {4, 5, 6}}, {{7, 8}, {9, 0}}).empty());
+    CHECK(found_in_tokens({{1, 2, 3}, {4, 5, 6}, {7, 8, 0}, {9, 0, 0}}, {{1, 2, 3}, {4, 5, 6}}, {{7, 8}, {9, 0}})
+              .empty());
   }
   SUBCASE("of each sample's last value") {
-    const auto found = found_in_tokens({{1, 2, 3}, {4, 5, 6}, {7, 8, 8}, {9, 1, 1}}, {{1, 2, 3}, {4, 5, 6}}, {{7, 8}, {9, 1}});
+    const auto found =
+        found_in_tokens({{1, 2, 3}, {4, 5, 6}, {7, 8, 8}, {9, 1, 1}}, {{1, 2, 3}, {4, 5, 6}}, {{7, 8}, {9, 1}});
     for (const std::string& text : found) CHECK_FALSE(has(text, "they end behind"));
   }
   SUBCASE("as another input says") {
     Trace reference = mesh_trace("", 1), candidate = mesh_trace("dp=2", 2);
     const TokenRows tokens = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}, {9, 1, 0}},
-               places = {{0, 1, 2}, {1, 2, 3}, {2, 3, 5}, {0, 2, 7}};
+                    places = {{0, 1, 2}, {1, 2, 3}, {2, 3, 5}, {0, 2, 7}};
     add_token_rows(reference, 0, kTokens, tokens);
     add_token_rows(candidate, 0, kTokens, {tokens[0], tokens[1]});
     add_token_rows(candidate, 1, kTokens, {{7, 8}, {9, 1}});
