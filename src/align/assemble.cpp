@@ -300,7 +300,8 @@ ShardGrid grid_of(const Group& group, const Frame& frame) {
   return grid;
 }
 
-// Returns a finding about an input of samples that some ranks have the beginning of, as the bytes say.
+// Returns a finding about an input of samples that some ranks have the beginning of, as the bytes say. That this is a
+// mistake is a guess: what they lack may count for nothing, which the rest of training shows.
 std::optional<Finding> check_not_truncated(const Group& group, const AssemblyContext& context) {
   const auto& truncated = context.microbatches.samples.truncated;
   const auto found = truncated.find(group.id);
@@ -315,12 +316,14 @@ std::optional<Finding> check_not_truncated(const Group& group, const AssemblyCon
     ends.insert(shard.entry->shape[truncation.dim]);
   }
   const std::vector<std::int32_t> lacking(ranks.begin(), ranks.end());
-  return finding_of(
+  Finding finding = finding_of(
       group, Verdict::kFail, Reason::kTruncated,
       fmt::format("the reference's samples have {} elements along dimension {}; on {} they end behind {}, "
                   "and what they lack is no padding",
                   truncation.whole_length, truncation.dim, describe_ranks(lacking), fmt::join(ends, " and ")),
       lacking);
+  finding.guessed = true;
+  return finding;
 }
 
 Assembly assemble_shards(Group group, const AssemblyContext& context) {
@@ -350,7 +353,7 @@ Assembly assemble(Group group, const AssemblyContext& context) {
   const TensorPlacement& placement = *group.placement;
   Assembly assembly = assemble_shards(std::move(group), context);
   for (Finding& finding : assembly.findings) {
-    finding.guessed = placement.guessed;
+    finding.guessed = finding.guessed || placement.guessed;
     if (!placement.doubt.empty()) finding.message += "; " + placement.doubt;
   }
   return assembly;

@@ -128,17 +128,13 @@ void note_order(const Microbatches& microbatches, const RankTable& table, std::v
                   axes, describe_samples(microbatches)));
 }
 
-// Notes where the ranks' tensors end before the reference's, as their inputs do.
-void note_padding(const Microbatches& microbatches, const RankTable& table, std::vector<std::string>& notes) {
+// Notes where the ranks' tensors end before the reference's, as their inputs do: those that are padded, or `truncated`.
+void note_lengths(const Microbatches& microbatches, const RankTable& table, bool truncated,
+                  std::vector<std::string>& notes) {
   std::size_t of = 0;
   std::string first;
-  const auto is_truncated = [&](const MicrobatchKey& microbatch) {
-    return std::ranges::any_of(microbatches.samples.truncated, [&](const auto& item) {
-      return MicrobatchKey(item.first.iteration, item.first.microbatch) == microbatch;
-    });
-  };
   for (const auto& [microbatch, extents] : microbatches.samples.lengths) {
-    if (is_truncated(microbatch)) continue;
+    if (microbatches.samples.is_truncated(microbatch.first, microbatch.second) != truncated) continue;
     ++of;
     if (!first.empty()) continue;
     for (const auto& [extent, lengths] : extents) {
@@ -150,10 +146,10 @@ void note_padding(const Microbatches& microbatches, const RankTable& table, std:
   }
   if (of == 0) return;
   notes.push_back(fmt::format(
-      "the ranks along {} pad to the longest of their own samples in {} micro-batch{} ({}), as the bytes of "
-      "the inputs say; tensors of these lengths are compared as far as each rank has them, and the "
-      "reference's padding behind it is left out",
-      describe_axes(microbatches, table), of, of == 1 ? "" : "es", first));
+      "the ranks along {} {} in {} micro-batch{} ({}), as the bytes of the inputs say; tensors of these lengths are "
+      "compared as far as each rank has them, and {} behind it is left out",
+      describe_axes(microbatches, table), truncated ? "truncate samples" : "pad to the longest of their own samples",
+      of, of == 1 ? "" : "es", first, truncated ? "what the reference has" : "the reference's padding"));
 }
 
 // Notes models of which no call was seen: where the other side saw none, either, nothing is missing there.
@@ -253,7 +249,7 @@ std::vector<std::string> notes_of_placements(const Grouping& grouping, const Ran
   note_unseen_models(ranks, notes);
   note_order(grouping.microbatches, ranks, notes);
   note_shared_losses(grouping.microbatches, ranks, notes);
-  note_padding(grouping.microbatches, ranks, notes);
+  for (const bool truncated : {false, true}) note_lengths(grouping.microbatches, ranks, truncated, notes);
   note_numbers_anew(grouping.microbatches, ranks, notes);
   note_own_counts(grouping.microbatches, ranks, notes);
   note_lists(grouping.microbatches, ranks, notes);

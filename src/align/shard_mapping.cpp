@@ -111,7 +111,9 @@ void add_identities(Identification& who, const RankTable& ranks, Alignment& alig
   Grouping& grouping = who.grouping;
   alignment.of_one_rank = ranks.ranks.size() == 1 && ranks.missing.empty() && ranks.crashed.empty();
   alignment.slices = grouping.microbatches.are_slices();
-  for (const auto& [microbatch, of_inputs] : grouping.microbatches.samples.lengths) {
+  const SampleOrders& samples = grouping.microbatches.samples;
+  for (const auto& [microbatch, of_inputs] : samples.lengths) {
+    if (samples.is_truncated(microbatch.first, microbatch.second)) continue;  // what ranks lack is no padding
     alignment.padded_shorter[microbatch] = padded_shorter(of_inputs, ranks, grouping.microbatches);
   }
   if (grouping.microbatches.open) alignment.open_order = describe_axes(grouping.microbatches, ranks);

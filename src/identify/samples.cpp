@@ -439,6 +439,12 @@ bool are_strided(const std::vector<std::int64_t>& before, const std::vector<std:
 
 }  // namespace
 
+bool SampleOrders::is_truncated(std::int32_t iteration, std::int32_t microbatch) const {
+  return std::ranges::any_of(truncated, [&](const auto& item) {
+    return item.first.iteration == iteration && item.first.microbatch == microbatch;
+  });
+}
+
 bool SampleOrders::are_own_lengths(const TensorId& id, std::int64_t extent,
                                    const std::vector<std::int64_t>& own) const {
   const auto of_microbatch = lengths.find({id.iteration, id.microbatch});
@@ -501,7 +507,7 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,
     if (found && !is_padding) truncated.emplace_back(id, std::move(*found));
   }
   for (auto& [id, found] : truncated) {
-    orders.truncated.emplace(id, std::move(found.truncation));
+    if (!found.truncation.coordinates.empty()) orders.truncated.emplace(id, std::move(found.truncation));
     take(id, std::move(found.telling));
   }
   return orders;

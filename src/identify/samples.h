@@ -71,6 +71,8 @@ struct SampleOrders {
   // they lack is padding.
   std::map<TensorId, Truncation> truncated;
 
+  bool is_truncated(std::int32_t iteration, std::int32_t microbatch) const;  // some input of it
+
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
   // micro-batch: of its own model, or else of the first; null where no input tells it.
   const Samples* find(const TensorId& id, std::int64_t extent) const;

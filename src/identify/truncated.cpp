@@ -27,8 +27,8 @@ std::optional<std::size_t> shorter_dimension(const SlicedInput& input) {
   return shorter;
 }
 
-// The reference's tensor with its samples in the first dimension, and the one in which they are cut in the second: a
-// sample's elements at one place of that lie together.
+// The bytes of a row-major tensor, put sample behind sample, and of each sample place behind place: a place is an index
+// along the dimension in which samples may be cut, and holds all elements at it.
 class PlacesOfSamples {
  public:
   PlacesOfSamples(const std::byte* data, const Shape& shape, Dtype dtype, std::size_t samples, std::size_t cut)
@@ -70,10 +70,11 @@ std::string_view usual_end(const PlacesOfSamples& whole, std::int64_t samples) {
   return std::ranges::max_element(counts, {}, [](const auto& item) { return item.second; })->first;
 }
 
-// True where the sample holds nothing but padding behind its first `length` places.
+// True where the sample holds nothing but padding behind its first `length` places, and one more: of tokens[:, :-1] each
+// rank's longest sample lacks its last token, which the reference's has where a longer one is beside it.
 bool is_padded_behind(const PlacesOfSamples& whole, std::int64_t sample, std::int64_t length, std::string_view filler) {
   const auto is_all = [&](std::string_view value) {
-    for (std::int64_t place = length; place < whole.places(); ++place) {
+    for (std::int64_t place = length + 1; place < whole.places(); ++place) {
       if (whole.at(sample, place) != value) return false;
     }
     return true;
@@ -109,9 +110,9 @@ bool are_beginnings(const PlacesOfSamples& whole, std::int64_t of_whole, const s
 
 std::optional<TruncatedTelling> truncated_telling_of(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
-  const std::byte* data = elements_of(reference);
   const auto cut = shorter_dimension(input);
-  if (data == nullptr || !cut || !input.is_shared) return std::nullopt;
+  const std::byte* data = cut && input.is_shared ? elements_of(reference) : nullptr;
+  if (data == nullptr) return std::nullopt;
   const std::int64_t of_whole = reference.shape[input.dim];
   const PlacesOfSamples whole(data, reference.shape, reference.dtype, input.dim, *cut);
   std::vector<PlacesOfSamples> parts;
@@ -139,7 +140,6 @@ std::optional<TruncatedTelling> truncated_telling_of(const SlicedInput& input) {
         }
       }
     }
-    if (truncation.coordinates.empty()) return std::nullopt;
     Telling telling{std::move(samples), different.size(), false, reference.shape[*cut], std::move(lengths)};
     return TruncatedTelling{std::move(telling), std::move(truncation)};
   }

@@ -10,15 +10,15 @@
 
 namespace ttrace {
 
-// What such an input tells of the samples, and where it ends.
+// What such an input tells of the samples, and which ranks lack something; none where all that they lack is padding.
 struct TruncatedTelling {
   Telling telling;
   Truncation truncation;
 };
 
 // Of an input whose parts are, bit for bit, the beginnings of the reference's samples, dealt out in stretches or in
-// turns. Nothing where what these hold behind the parts' ends is padding: one value, the same behind most samples, or a
-// repetition of each sample's last one.
+// turns. Padding is one value, the same behind most samples, or a repetition of each sample's last one; what lies right
+// behind a rank's end may be anything.
 std::optional<TruncatedTelling> truncated_telling_of(const SlicedInput& input);
 
 }  // namespace ttrace

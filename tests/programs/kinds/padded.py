@@ -24,8 +24,8 @@ class Net(nn.Module):
 
 sequences = [torch.randint(1, 64, (length,)) for length in LENGTHS]
 mine = [sequences[i] for i in own(torch.arange(8))]
-if MISTAKE == "truncated" and RANK == 1:
-    mine = [sequence[:8] for sequence in mine]
+if MISTAKE in ("truncated", "cut") and RANK == 1:  # by one token, or by three
+    mine = [sequence[: 8 if MISTAKE == "truncated" else 6] for sequence in mine]
 tokens = nn.utils.rnn.pad_sequence(mine, batch_first=True)
 model = Net()
 criterion = (

@@ -41,7 +41,7 @@ std::vector<std::string> found_in_tokens(const TokenRows& whole, const TokenRows
 TEST_SUITE_BEGIN("identify");
 
 TEST_CASE("samples that a rank truncates are named, in stretches and in turns") {
-  const TokenRows whole = {{1, 2, 3, 4, 5}, {6, 7, 0, 0, 0}, {8, 9, 1, 2, 3}, {4, 5, 6, 7, 0}};
+  const TokenRows whole = {{1, 2, 3, 4, 5}, {6, 7, 0, 0, 0}, {8, 9, 1, 2, 3}, {4, 5, 6, 7, 8}};
   const auto in_stretches = found_in_tokens(whole, {whole[0], whole[1]}, {{8, 9, 1}, {4, 5, 6}});
   REQUIRE(in_stretches.size() == 1);
   CHECK(has(in_stretches[0], "(model) input"));
@@ -52,7 +52,7 @@ TEST_CASE("samples that a rank truncates are named, in stretches and in turns") 
 }
 
 TEST_CASE("samples that all ranks truncate are named") {
-  const TokenRows whole = {{1, 2, 3, 4, 5}, {6, 7, 0, 0, 0}, {8, 9, 1, 2, 3}, {4, 5, 6, 7, 0}};
+  const TokenRows whole = {{1, 2, 3, 4, 5}, {6, 7, 0, 0, 0}, {8, 9, 1, 2, 3}, {4, 5, 6, 7, 8}};
   const auto found = found_in_tokens(whole, {{1, 2, 3}, {6, 7, 0}}, {{8, 9, 1}, {4, 5, 6}});
   REQUIRE(found.size() == 1);
   CHECK(has(found[0], "on ranks 0, 1 they end behind 3"));
@@ -67,6 +67,11 @@ TEST_CASE("what lies behind a rank's own end may be padding") {
     const auto found =
         found_in_tokens({{1, 2, 3}, {4, 5, 6}, {7, 8, 8}, {9, 1, 1}}, {{1, 2, 3}, {4, 5, 6}}, {{7, 8}, {9, 1}});
     for (const std::string& text : found) CHECK_FALSE(has(text, "they end behind"));
+  }
+  SUBCASE("and one token more, which is a label alone") {
+    CHECK(found_in_tokens({{1, 2, 3, 4, 5}, {4, 5, 6, 7, 8}, {7, 8, 9, 0, 0}, {9, 0, 0, 0, 0}},
+                          {{1, 2, 3, 4, 5}, {4, 5, 6, 7, 8}}, {{7, 8}, {9, 0}})
+              .empty());
   }
   SUBCASE("as another input says") {
     Trace reference = mesh_trace("", 1), candidate = mesh_trace("dp=2", 2);
