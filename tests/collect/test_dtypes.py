@@ -43,6 +43,25 @@ def test_complex_numbers_are_pairs_of_real_ones():
     assert to_host(numbers.conj().imag).tolist() == [[-2, 4]]
 
 
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"])
+def test_sparse_tensors_are_dense_ones(layout):
+    dense = torch.diag(torch.arange(4.0))
+    blocks = (2, 2) if layout in ("sparse_bsr", "sparse_bsc") else None
+    recorded = to_host(dense.to_sparse(layout=getattr(torch, layout), blocksize=blocks))
+    assert recorded.layout is torch.strided and torch.equal(recorded, dense)
+
+
+def test_rows_of_a_sparse_gradient_that_occur_twice_are_added():
+    gradient = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.ones(2, 3), (4, 3))
+    assert to_host(gradient).tolist() == [[0, 0, 0], [2, 2, 2], [0, 0, 0], [0, 0, 0]]
+
+
+def test_a_sparse_tensor_that_would_take_much_memory_is_named():
+    edges = torch.sparse_coo_tensor(torch.tensor([[0], [1]]), torch.ones(1), (1 << 20, 1 << 20))
+    with pytest.raises(NotTraceable, match="a sparse_coo tensor of 1099511627776 elements"):
+        to_host(edges)
+
+
 def test_what_no_dtype_of_a_trace_holds_is_named():
     with pytest.raises(NotTraceable, match="a tensor of dtype uint64"):
         to_host(torch.tensor([1], dtype=torch.uint64))

@@ -218,14 +218,25 @@ for _ in range(2):
     assert another.names("scalar") == ["loss", "grad_norm", "grad_norm#1"]
 
 
-def test_what_cannot_be_recorded_is_named_and_no_reason_to_fail(collect, script):
+def test_sparse_tensors_are_recorded_densely(collect, script):
     model = INNER.format(
         arguments="x", body="return x.to_dense() * self.weight", call="return self.inner(x.to_sparse())"
     )
     step = "model(torch.ones(2, 3)).sum().backward()"
     collected = collect(command=script(TRAIN.format(model=model, step=step)))
     assert collected.code == 0, collected.process.stderr
-    assert collected.messages[1] == "ttrace: warning: rank 0: not traceable: 'inner' is a sparse_coo tensor"
+    assert not any("warning" in message for message in collected.messages), collected.messages
+    assert collected.rank().tensors["input", "inner", 0].tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_what_cannot_be_recorded_is_named_and_no_reason_to_fail(collect, script):
+    model = INNER.format(
+        arguments="x", body="return x.to_dense() * self.weight", call="return self.inner(x.to_mkldnn())"
+    )
+    step = "model(torch.ones(2, 3)).sum().backward()"
+    collected = collect(command=script(TRAIN.format(model=model, step=step)))
+    assert collected.code == 0, collected.process.stderr
+    assert collected.messages[1] == "ttrace: warning: rank 0: not traceable: 'inner' is a _mkldnn tensor"
     assert collected.messages[-1] == f"ttrace: 1 warning, in {collected.directory}/rank-*.warning"
 
 

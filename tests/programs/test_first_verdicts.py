@@ -142,6 +142,7 @@ def answers(verdict):
         ("after_step", "sharpness"),
         ("parametrized",),
         ("token_mean",),
+        ("sparse_rows",),
         ("penalty",),
         ("configured",),
         ("spectral",),
@@ -460,6 +461,7 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("copied_inputs",), "twice", "loss scalar", "one over the size of dp"),
         (("copied_inputs",), "scale", "loss scalar", ""),
         (("tensor_samples",), "samples", "2.bias param_grad", "the ranks along tp were given other samples each"),
+        (("sparse_rows",), "unreduced", "center.weight main_grad", "never averaged"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else value.split(" ")[0],
 )

@@ -17,6 +17,8 @@ _WIDER = {
     "uint32": torch.int64,
 }
 _WIDENED = {getattr(torch, name): wider for name, wider in _WIDER.items() if hasattr(torch, name)}
+_SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+_MOST_DENSE = 1 << 28  # elements of a sparse tensor that is recorded densely: 1 GiB in fp32
 _PACKED = getattr(torch, "float4_e2m1fn_x2", None)
 _E2M1 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1, 1.5, 2, 3, 4, 6)]).to(
     torch.float8_e4m3fn  # OCP MX formats, table 5
@@ -111,7 +113,7 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, _PLAIN) or dispatch is not torch.Tensor.__torch_dispatch__:
             raise NotTraceable(f"a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
-        raise NotTraceable(f"a {dtype_name(tensor.layout)} tensor")
+        tensor = _dense(tensor)
     if tensor.is_nested:
         raise NotTraceable("a nested tensor")
     is_cpu = tensor.is_cpu
@@ -130,6 +132,16 @@ def traceable(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in _DTYPES:
         tensor = _in_recorded_dtype(tensor.detach())
     return tensor.detach().resolve_neg() if tensor.is_neg() else tensor
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements that a sparse tensor stands for. Raises NotTraceable."""
+    layout = dtype_name(tensor.layout)
+    if tensor.layout not in _SPARSE:
+        raise NotTraceable(f"a {layout} tensor")
+    if tensor.numel() > _MOST_DENSE:
+        raise NotTraceable(f"a {layout} tensor of {tensor.numel()} elements, more than {_MOST_DENSE}")
+    return tensor.detach().to_dense()
 
 
 def _in_recorded_dtype(tensor: torch.Tensor) -> torch.Tensor:
