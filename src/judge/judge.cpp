@@ -83,12 +83,18 @@ void judge_mask(Finding& finding, const TensorPair& pair, const Difference& diff
                           name_of(pair.reference->dtype), name_of(pair.candidate->dtype)));
 }
 
+// True where a perturbed run of the reference has had zero: it was as far from the reference's as zero is. So an update
+// is that is smaller than its parameter's rounding.
+bool was_zero(const Tolerance* tolerance) {
+  return tolerance != nullptr && std::ranges::find(tolerance->samples, 1.0) != tolerance->samples.end();
+}
+
 // Says what a tensor, of which any value within `allowed` of 1 or more might be noise, has that noise has not. Empty
 // where nothing. A few elements may be small together by chance, so their norm has no lower end but zero.
-std::string objection_to_noise(const Difference& difference, double allowed) {
+std::string objection_to_noise(const Difference& difference, double allowed, const Tolerance* tolerance) {
   constexpr std::int64_t kFew = 4;
   if (difference.reference_square == 0) return "";
-  if (difference.candidate_square == 0) return "zero, and the reference is not";
+  if (difference.candidate_square == 0) return was_zero(tolerance) ? "" : "zero, and the reference is not";
   const double most = kNoiseSpan * allowed;
   if (!(difference.rel_err() <= most)) {
     return fmt::format("rel_err {:.3g}: more than {} times what is allowed, {:.3g}, and that is noise",
@@ -165,7 +171,8 @@ bool is_rounding_of_zero(const Difference& difference, const Tolerance* toleranc
 }
 
 // Judges a pair whose NaN and Inf are at the same places on both sides.
-void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference) {
+void judge_floating(Finding& finding, const TensorPair& pair, const Difference& difference,
+                    const Tolerance* tolerance) {
   if (judge_replicas(finding, difference, allowed_between_copies(finding))) return;
   if (difference.reference_nan + difference.reference_inf == difference.elements) {
     return set_verdict(finding, Verdict::kUntrusted, Reason::kEmpty, "no element is finite");
@@ -195,7 +202,7 @@ void judge_floating(Finding& finding, const TensorPair& pair, const Difference& 
   }
   const double allowed = *finding.allowed;
   if (allowed >= 1) {
-    if (const std::string objection = objection_to_noise(difference, allowed); !objection.empty()) {
+    if (const std::string objection = objection_to_noise(difference, allowed, tolerance); !objection.empty()) {
       finding.ranks = with_ranks_of_same_boxes(*pair.candidate, ranks_holding(difference));
       return set_verdict(finding, Verdict::kFail, Reason::kExceedsTolerance, objection);
     }
@@ -309,7 +316,7 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
                 fmt::format("zero in the reference, norm {:.3g} here: rounding alone has made it {:.3g}",
                             std::sqrt(difference.candidate_square), *allowance.tolerance->of_zero));
   } else {
-    judge_floating(finding, pair, difference);
+    judge_floating(finding, pair, difference, allowance.tolerance);
     if (allowance.tolerance != nullptr) judge_choice(finding, *allowance.tolerance, tolerance->margin);
   }
   finding.excused = allowance.by_override && !is_wrong(finding) && difference.differing > 0 &&

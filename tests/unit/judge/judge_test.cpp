@@ -178,6 +178,15 @@ TEST_CASE("noise has the magnitude of noise: a value far larger, far smaller or 
   CHECK(judged_floats({1}, {1e-3f}, &noise).reason == Reason::kNoise);    // one element may be small by chance
 }
 
+TEST_CASE("noise may be zero where a perturbed run of the reference has had zero") {
+  ToleranceFile noise = allowing(3);
+  Tolerance& tolerance = noise.tensors[{Kind::kOutput, "mlp"}];
+  tolerance.samples = {0.9, 1, 1.1};
+  CHECK(judged_floats({1e-9f, -1e-9f}, {0, 0}, &noise).reason == Reason::kNoise);
+  tolerance.samples = {0.9, 1.05, 1.1};
+  CHECK(judged_floats({1e-9f, -1e-9f}, {0, 0}, &noise).verdict == Verdict::kFail);
+}
+
 TEST_CASE("an override excuses what the estimate would not let pass") {
   ToleranceFile tolerance = allowing(0.05);
   tolerance.overrides = {{"mlp", std::nullopt, 0.5, "known", 1}};
