@@ -35,7 +35,6 @@ class NotSeenTensors {
   // Says why the trace holds less by design, each reason once; empty where it does not.
   const std::set<std::string>& reasons_by_design() const { return by_design_; }
 
- private:
   struct Statement {
     Reason reason;
     std::string tensor;  // empty: all of the module
@@ -43,6 +42,10 @@ class NotSeenTensors {
     std::set<std::int32_t> iterations;
     friend bool operator==(const Statement&, const Statement&) = default;
   };
+  // By the path of the module, or of what has the tensor's name.
+  const std::map<std::string, std::vector<Statement>, std::less<>>& statements() const { return by_path_; }
+
+ private:
   void add(std::string_view path, Statement statement);
 
   std::map<std::string, std::vector<Statement>, std::less<>> by_path_;

@@ -367,6 +367,35 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
   }
 }
 
+// Notes what neither side has, since the candidate's recorder could not record it: no finding says so. Whole models have
+// a note of their own (align/notes.h).
+void note_seen_by_neither(const Alignment& reference, const Alignment& candidate, Matching& matching) {
+  if (candidate.not_seen.statements().empty()) return;
+  std::set<std::pair<std::string, Kind>> seen;
+  const auto see = [&](const TensorId& id) { seen.emplace(TensorName(id.name.get()).path, id.kind); };
+  for (const Alignment* side : {&reference, &candidate}) {
+    for (const auto& [id, tensor] : side->tensors) see(id);
+  }
+  for (const Finding& finding : matching.findings) see(finding.id);
+  std::map<std::string, std::vector<std::string>> unseen;  // by reason
+  for (const auto& [path, statements] : candidate.not_seen.statements()) {
+    for (const NotSeenTensors::Statement& statement : statements) {
+      if (path == kRootModule && statement.tensor.empty()) continue;
+      const auto is_seen = [&](Kind kind) { return seen.contains({path, kind}); };
+      if (statement.reason.by_design || std::ranges::any_of(statement.kinds, is_seen)) continue;
+      std::vector<std::string>& names = unseen[statement.reason.text];
+      std::string name = statement.tensor.empty()
+                             ? "calls of " + printable(path)
+                             : fmt::format("{} of {}", name_of(*statement.kinds.begin()), printable(statement.tensor));
+      if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+    }
+  }
+  for (const auto& [reason, names] : unseen) {
+    matching.notes.push_back(
+        fmt::format("recorded in neither run, and not compared: {}: {}", printable(reason), comma_list(names)));
+  }
+}
+
 // Says of each side that holds less by design why, and how much of the other side is not in it: by kind, since what is
 // left of a kind decides nothing about those of which nothing was recorded.
 std::string describe_partial(const Alignment& reference, const Alignment& candidate,
@@ -601,6 +630,7 @@ Matching match(const Alignment& reference, const Alignment& candidate, const std
   waive_extra_outputs(reference, candidate, matching);
   waive_extra_scalars(reference, matching);
   note_not_seen(reference, candidate, matching);
+  note_seen_by_neither(reference, candidate, matching);
   matching.partial = describe_partial(reference, candidate, matching.findings);
   waive_local(reference, candidate, matching);
   note_model_size(matching, matching.notes);

@@ -60,10 +60,10 @@ optimizer.step()
 
 @pytest.fixture
 def check(collect, script):
-    """check(*arguments of the candidate) -> its trace, the exit code and the report"""
+    """check(*arguments of the candidate, reference=those of the reference) -> its trace, the exit code and the report"""
 
-    def check(*arguments):
-        reference, candidate = (collect(command=script(TRAIN, *each)) for each in ((), arguments))
+    def check(*arguments, reference=()):
+        reference, candidate = (collect(command=script(TRAIN, *each)) for each in (reference, arguments))
         assert (reference.code, candidate.code) == (0, 0), candidate
         pair = ("--reference", reference.directory, "--candidate", candidate.directory)
         process = run([TTRACE, "check", *pair, "-t", "default", "--json", "-"])
@@ -81,6 +81,14 @@ def test_of_gradients_of_samples_what_reaches_the_optimizer_is_compared_and_the_
     assert code == 2 and report["verdict"] == "could-not-look"
     assert {finding["reason"] for finding in report["findings"]} == {"not-seen-in-candidate"}
     assert report["counts"]["pass"] == 16
+
+
+def test_what_neither_run_has_seen_is_said_beside_a_verdict(check):
+    _, code, report = check("samples", reference=["samples"])
+    assert (code, report["verdict"]) == (0, "same"), report
+    note = next(note for note in report["notes"] if "neither" in note)
+    assert note.startswith("recorded in neither run, and not compared: computed inside a transform of torch.func: ")
+    assert "calls of 0, param_grad of 0.bias, " in note
 
 
 def test_a_wrong_mean_of_gradients_of_samples_is_different(check):
