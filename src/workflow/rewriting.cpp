@@ -5,7 +5,9 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "align/aligned_trace.h"
@@ -103,24 +105,34 @@ std::string objection_to(const LogicalTensor* reference, const LogicalTensor& la
   return "";
 }
 
+// Throws InputError where a rank would be given nothing in an iteration: such a run would fail.
 void scatter_all(const Alignment& reference, const Alignment& layout, const Rewriting& rewriting,
                  ScatteredTrace& scattered) {
+  using RankAndIteration = std::pair<std::int32_t, std::int32_t>;
   std::map<std::string, std::int64_t> left_out;
-  std::int64_t written = 0;
+  std::map<RankAndIteration, std::string> objections;  // the first of each
+  std::set<RankAndIteration> written;
   for (const auto& [id, held] : layout.tensors) {
     if (!is_rewritten(held, rewriting)) continue;
     const LogicalTensor* values = counterpart(reference, id);
     if (const std::string objection = objection_to(values, held); !objection.empty()) {
       ++left_out[objection];
+      for (const Piece& piece : held.pieces()) objections.try_emplace({piece.rank, id.iteration}, objection);
       continue;
     }
-    scattered.add(rewritten_shards(*values, held, rewriting));
-    ++written;
+    const std::vector<RewrittenShard> shards = rewritten_shards(*values, held, rewriting);
+    for (const RewrittenShard& shard : shards) written.emplace(shard.rank, id.iteration);
+    scattered.add(shards);
+  }
+  if (written.empty()) throw InputError("nothing could be rewritten; expected traces of one model");
+  for (const auto& [where, objection] : objections) {
+    if (written.contains(where)) continue;
+    throw InputError(
+        fmt::format("nothing could be rewritten on rank {} in iteration {}: {}", where.first, where.second, objection));
   }
   for (const auto& [objection, count] : left_out) {
     spdlog::warn("{} tensors are not rewritten: {}", readable_count(count), objection);
   }
-  if (written == 0) throw InputError("nothing could be rewritten; expected traces of one model");
 }
 
 void scatter_trace(Trace source, const RewriteOptions& options, const AnnotationSource& annotation_source,

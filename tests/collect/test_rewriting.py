@@ -203,6 +203,16 @@ def test_what_a_module_is_given_must_fit(collect, script):
     assert "nothing could be rewritten in iteration 1" in later.process.stderr
 
 
+def test_a_run_that_would_be_given_nothing_in_an_iteration_is_not_begun(collect, script):
+    command = script(CHAIN, "--steps", "2")
+    reference, earlier = collect(command=command), collect("--iterations", "0-1", command=command)
+    given = collect("--inject", reference.directory, "--layout", earlier.directory, command=command)
+    assert given.code == 2
+    reason = "the trace to take values from has no such tensor"
+    assert f"nothing could be rewritten on rank 0 in iteration 1: {reason}" in given.process.stderr
+    assert not list(given.directory.glob("rank-*")), given
+
+
 def test_an_earlier_trace_of_the_command_gives_the_layout_and_the_dtype(collect, script):
     reference, earlier = collect(command=script(CHAIN)), collect(command=script(CHAIN, "--bf16"))
     given = collect("--inject", reference.directory, "--layout", earlier.directory, command=script(CHAIN, "--bf16"))
