@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -19,9 +21,19 @@ namespace fs = std::filesystem;
 
 std::string hexadecimal(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
+// True of a directory that tells git to ignore all that is in it, as a workspace does, and what keeps a cache.
+bool ignores_all(const fs::path& directory) {
+  std::ifstream file(directory / ".gitignore");
+  for (std::string line; std::getline(file, line);) {
+    if (line == "*") return true;
+  }
+  return false;
+}
+
 bool is_installed_or_hidden(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" || fs::exists(path / "pyvenv.cfg");
+  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" || fs::exists(path / "pyvenv.cfg") ||
+         ignores_all(path);
 }
 
 std::vector<fs::path> files_below(const fs::path& directory) {

@@ -20,7 +20,7 @@ std::string fingerprint_of(const std::filesystem::path& path);
 std::uint64_t bytes_below(const std::filesystem::path& directory);
 
 // Maps path -> fingerprint for every file that `inputs` names: files, directories (all files below, but no hidden ones,
-// no __pycache__, and no packages in a virtual environment or node_modules), and patterns as a shell has them
+// no __pycache__, no packages in a virtual environment or node_modules, and none where a .gitignore has `*`), and patterns as a shell has them
 // (*, ?, []), relative to the working directory. Throws InputError for an input that names no file.
 std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs);
 

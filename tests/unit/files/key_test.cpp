@@ -43,6 +43,8 @@ TEST_CASE("inputs are files, directories and patterns; what a run generates is n
   write(root / "model/deep/c.py", "c");
   write(root / "model/__pycache__/b.pyc", "b");
   write(root / "model/.hidden/d.py", "d");
+  write(root / "model/work/.gitignore", "# made by ttrace run\n*\n");
+  write(root / "model/work/report.json", "{}");
   const auto names = [&](const std::vector<std::string>& inputs) {
     std::vector<std::string> full, found;
     for (const std::string& input : inputs) full.push_back(root / input);
