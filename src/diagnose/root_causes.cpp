@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "align/passed_on.h"
@@ -222,15 +223,21 @@ bool is_backward_wrong_alone(const TensorId& gradient, const Report& report) {
           (std::ranges::none_of(report.findings, comes_back_wrong) && is_loss_right(gradient, report)));
 }
 
-// What a loss may be made of beside what was compared.
-std::string describe_unrecorded(const Evidence& evidence) {
+// What models return that are called without gradients alone, and are not recorded; empty where there are none.
+std::string describe_models_without_grad(const Evidence& evidence) {
   const auto models =
       evidence.candidate_trace == nullptr ? std::vector<std::string>() : models_without_grad(*evidence.candidate_trace);
-  if (models.empty()) return "or of labels, weights and the like that no module is given";
+  if (models.empty()) return "";
   return fmt::format(
-      "or of labels, weights and what {} return{}, called without gradients and not recorded "
-      "(`ttrace collect --no-grad` records such calls)",
+      "what {} return{}, called without gradients and not recorded (`ttrace collect --no-grad` records such calls)",
       comma_list(models), models.size() == 1 ? "s" : "");
+}
+
+// What a loss may be made of beside what was compared.
+std::string describe_unrecorded(const Evidence& evidence) {
+  const std::string models = describe_models_without_grad(evidence);
+  return models.empty() ? "or of labels, weights and the like that no module is given"
+                        : "or of labels, weights and " + models;
 }
 
 // Returns the first buffer of the module whose output the finding is that was asked about, and that the module may have
@@ -303,8 +310,15 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
     if (!others.contains(iteration)) others[iteration] = other_samples(evidence, iteration);
     if (const auto& found = others[iteration]) return found->sentence();
   }
+  if (finding.id.kind == Kind::kInput && finding.floating) {
+    if (const std::string what = describe_models_without_grad(evidence); !what.empty()) {
+      return "nothing known explains the error; it may come from " + what;
+    }
+  }
   return "nothing known explains the error";
 }
+
+constexpr std::size_t kMostPatterns = 8;  // of names that stand for several tensors: they read as one line
 
 std::string describe_root(const TensorId& id, const RootCause& root, const std::string& what) {
   std::string text = fmt::format("{}: {}", describe_tensor(id), what);
@@ -313,8 +327,10 @@ std::string describe_root(const TensorId& id, const RootCause& root, const std::
                         root.repeated == 1 ? "" : "es", root.repeated == 1 ? "" : "s");
   }
   if (!root.alike.empty()) {
-    text += fmt::format("; the same in {} more tensor{}: {}", root.alike.size(), root.alike.size() == 1 ? "" : "s",
-                        comma_list(patterns_of(root.alike)));
+    const std::vector<std::string> patterns = patterns_of(root.alike);
+    const std::size_t shown = std::min(patterns.size(), kMostPatterns);
+    text += fmt::format("; the same in {} more tensor{}{}{}", root.alike.size(), root.alike.size() == 1 ? "" : "s",
+                        shown < patterns.size() ? ", such as " : ": ", comma_list(std::span(patterns).first(shown)));
   }
   if (root.explained > 0) {
     text += fmt::format("; {} later difference{} follow{} from it", root.explained, root.explained == 1 ? "" : "s",
