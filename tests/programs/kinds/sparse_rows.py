@@ -1,4 +1,4 @@
-"""Word vectors by skip-grams. The gradients hold the rows of the words that were met alone, and SparseAdam moves these."""
+"""Word vectors by skip-grams: the gradients hold the rows of words that were met alone, and SparseAdam moves these."""
 
 import contextlib
 
