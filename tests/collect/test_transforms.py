@@ -60,7 +60,7 @@ optimizer.step()
 
 @pytest.fixture
 def check(collect, script):
-    """check(*arguments of the candidate, reference=those of the reference) -> its trace, the exit code and the report"""
+    """check(*arguments of the candidate, reference=the reference's) -> its trace, the exit code and the report"""
 
     def check(*arguments, reference=()):
         reference, candidate = (collect(command=script(TRAIN, *each)) for each in (reference, arguments))
