@@ -300,13 +300,15 @@ ShardGrid grid_of(const Group& group, const Frame& frame) {
   return grid;
 }
 
-// Returns a finding about an input of samples that some ranks have the beginning of, as the bytes say. That this is a
-// mistake is a guess: what they lack may count for nothing, which the rest of training shows.
-std::optional<Finding> check_not_truncated(const Group& group, const AssemblyContext& context) {
+const Truncation* truncation_of(const Group& group, const AssemblyContext& context) {
   const auto& truncated = context.microbatches.samples.truncated;
   const auto found = truncated.find(group.id);
-  if (found == truncated.end()) return std::nullopt;
-  const Truncation& truncation = found->second;
+  return found == truncated.end() ? nullptr : &found->second;
+}
+
+// Returns a finding about an input of samples that some ranks have the beginning of, as the bytes say. That this is a
+// mistake is a guess: what they lack may count for nothing, which the rest of training shows.
+Finding truncated_finding(const Group& group, const Truncation& truncation, const AssemblyContext& context) {
   std::set<std::int32_t> ranks;
   std::set<std::int64_t> ends;
   for (const Shard& shard : group.shards) {
@@ -331,7 +333,8 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   const Frame frame = frame_of(group, context.ranks, context.axes);
   if (auto findings = find_duplicates(group, frame, context); !findings.empty()) return {{}, std::move(findings)};
   if (auto finding = check_shards_agree(group)) return {{}, {*finding}};
-  if (auto finding = check_not_truncated(group, context)) return {{}, {*finding}};
+  const Truncation* truncation = truncation_of(group, context);
+  if (truncation != nullptr && !truncation->by_one) return {{}, {truncated_finding(group, *truncation, context)}};
   if (const std::string& why = group.placement->unplaced; !why.empty()) {
     return {{}, {finding_of(group, Verdict::kFail, Reason::kShapeMismatch, why, ranks_holding(group))}};
   }
@@ -343,6 +346,9 @@ Assembly assemble_shards(Group group, const AssemblyContext& context) {
   if (auto finding = check_recorded_shape(group, extents_of(*grid.dimensions))) return {{}, {*finding}};
   LogicalTensor tensor = logical_tensor(group, context, frame.factoring, std::move(grid));
   if (group.placement->dropped) tensor = with_dropped(tensor, group.placement->dropped);
+  if (truncation != nullptr && !truncation->coordinates.empty()) {
+    tensor.truncated = std::make_shared<const Finding>(truncated_finding(group, *truncation, context));
+  }
   if (!group.placement->cut.empty()) tensor = without_cut(tensor, group.placement->cut);
   return {std::move(tensor), {}};
 }

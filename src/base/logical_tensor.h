@@ -46,6 +46,8 @@ struct KeptTokens {
   }
 };
 
+struct Finding;
+
 struct LogicalTensor {
   TensorId id;  // canonical: global layer numbers, global micro-batch, chunk 0
   Dtype dtype = Dtype::kFloat32;
@@ -72,6 +74,8 @@ struct LogicalTensor {
   std::vector<AxisPlacement> deduced;
   // The shapes are all that speaks for this place: neither a rule nor the program says it, and no bytes prove it.
   bool guessed = false;
+  // Where ranks lack the last element of samples, the finding that this is a mistake; null elsewhere. It may be right.
+  std::shared_ptr<const Finding> truncated;
   std::string doubt;  // one sentence, where its shape fits no placement, or several: which line would say it
 };
 

@@ -75,6 +75,7 @@ class RootFinder {
       root = std::min(root, module_sources(input, Step::kBackward).first_root);
     }
     if (root == kNone) root = nested_root(id);
+    if (root == kNone && id.kind == Kind::kParamGrad) root = truncated_root(id);
     // The error was there before if nothing was seen of the sources, or if one of them shows at least half of it.
     const bool came_from_before =
         !sources.any || (sources.worst_ratio > 0 && sources.worst_ratio >= observations_[i].ratio / 2);
@@ -98,6 +99,7 @@ class RootFinder {
     roots_of_batch_[{id.iteration, id.microbatch}].push_back(roots_.size() - 1);
     if (observations_[i].of_step) wrong_step_ = std::min(wrong_step_, roots_.size() - 1);
     if (observations_[i].left_out) left_out_.try_emplace(id.iteration, roots_.size() - 1);
+    if (observations_[i].truncated) truncated_.try_emplace({id.iteration, id.microbatch}, roots_.size() - 1);
     return roots_.size() - 1;
   }
 
@@ -226,6 +228,11 @@ class RootFinder {
     return kNone;
   }
 
+  std::size_t truncated_root(const TensorId& id) const {
+    const auto found = truncated_.find({id.iteration, id.microbatch});
+    return found == truncated_.end() ? kNone : found->second;
+  }
+
   // Returns the root of the last wrong tensor of the micro-batch; if there is none, that of the last one of an earlier
   // iteration. For a tensor of no micro-batch, the whole iteration counts; for any, an update that was left out.
   std::size_t root_before(const TensorId& id) const {
@@ -254,7 +261,7 @@ class RootFinder {
   }
 
   void record(const Observation& observation, std::size_t root) {
-    const auto& [id, agrees, ratio, passed_on, of_step, left_out, is_open, shared] = observation;
+    const auto& [id, agrees, ratio, passed_on, of_step, left_out, truncated, is_open, shared] = observation;
     if (is_open) return;
     switch (id.kind) {
       case Kind::kInput:
@@ -302,9 +309,10 @@ class RootFinder {
   std::span<const TiedRule> tied_;
   const bool rewritten_;
   std::vector<Root> roots_;
-  std::size_t wrong_step_ = kNone;                                // the first root that is an optimizer's wrong step
-  std::map<std::int32_t, std::size_t> left_out_;                  // by iteration: the first update that is left out
-  std::vector<std::map<std::string, std::string>> calls_around_;  // of each root
+  std::size_t wrong_step_ = kNone;                // the first root that is an optimizer's wrong step
+  std::map<std::int32_t, std::size_t> left_out_;  // by iteration: the first update that is left out
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> truncated_;  // by micro-batch: the first such input
+  std::vector<std::map<std::string, std::string>> calls_around_;            // of each root
   std::map<ModuleKey, Calls> calls_;
   std::map<ParameterKey, Sources> param_grads_, main_grads_;
   std::map<ParameterKey, Sources> wrong_steps_;

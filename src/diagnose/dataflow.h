@@ -6,7 +6,7 @@
 //   a module's grad_input      the gradients of its outputs, its inputs and parameters; where other modules are given
 //                              the same tensor, the gradients of their outputs, too: it is the sum
 //   a parameter's param_grad   the same, of all calls of the module; and what is wrong in modules inside it, between
-//                              which it may use the parameter
+//                              which it may use the parameter; and the ends of samples that a rank is not given
 //   main_grad                  the parameter's param_grads of all micro-batches
 //   param_delta, param_after   its main_grad, and the scalars of the step (the gradient's norm)
 // In later iterations a module also computes from the updates of its parameters, and of those tied to them. A step that
@@ -37,7 +37,8 @@ struct Observation {
   bool passed_on = false;  // an output or grad_input that is, in both runs, what its module was given
   bool of_step = false;    // an optimizer's step is wrong by itself, whatever the gradients are
   bool left_out = false;  // an update is not there, or not as often as in the reference: of a model, or by an optimizer
-  bool is_open = false;   // a question: it agrees as far as anybody knows, and is no source that is known to be right
+  bool truncated = false;  // an input that lacks the ends of samples: gradients of parameters are summed over the rest
+  bool is_open = false;    // a question: it agrees as far as anybody knows, and is no source that is known to be right
   std::vector<TensorId> shared = {};  // of a grad_input: inputs of other modules that are the same tensor
 };
 

@@ -74,6 +74,7 @@ Observed collect_observations(const Report& report) {
     if (!is_wrong(*finding) || !observation.agrees) continue;
     observation.agrees = false;
     observation.of_step = is_of_step(*finding);
+    observation.truncated = finding->reason == Reason::kTruncated;
     observed.findings[at->second] = static_cast<std::size_t>(finding - report.findings.data());
   }
   return observed;

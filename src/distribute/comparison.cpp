@@ -39,7 +39,7 @@ void transfer_piece(Message& message, OnePiece& piece) {
 template <class Message, class Tensor>
 void transfer_tensor(Message& message, Tensor& tensor) {
   auto& [id, dtype, shape, order, scale, module_class, pieces, rows, router, routed_experts, kept, bytes, sketched,
-         light, factoring, annotated, deduced, guessed, doubt] = tensor;
+         light, factoring, annotated, deduced, guessed, truncated, doubt] = tensor;
   transfer_id(message, id);
   message(dtype, shape, order, scale, rows, routed_experts, bytes, sketched);
 }

@@ -441,7 +441,7 @@ bool are_strided(const std::vector<std::int64_t>& before, const std::vector<std:
 
 bool SampleOrders::is_truncated(std::int32_t iteration, std::int32_t microbatch) const {
   return std::ranges::any_of(truncated, [&](const auto& item) {
-    return item.first.iteration == iteration && item.first.microbatch == microbatch;
+    return !item.second.by_one && item.first.iteration == iteration && item.first.microbatch == microbatch;
   });
 }
 

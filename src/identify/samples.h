@@ -34,7 +34,10 @@ struct Telling {
 struct Truncation {
   std::size_t dim = 0;                 // along which
   std::int64_t whole_length = 0;       // of the reference
-  std::set<std::int64_t> coordinates;  // on the micro-batch axes, of the ranks that lack something
+  std::set<std::int64_t> coordinates;  // on the micro-batch axes, of the ranks that lack more than one element of some
+  // No rank lacks more, and `coordinates` are those of the ranks that lack one, which may be there for a label alone: of
+  // tokens[:, :-1] a rank's longest sample lacks it, and the reference's has it where a longer one is beside it.
+  bool by_one = false;
 };
 
 // What hashes of the reference's samples and of those of each rank tell. `are_numbers`: each is of a single number, which
@@ -71,7 +74,7 @@ struct SampleOrders {
   // they lack is padding.
   std::map<TensorId, Truncation> truncated;
 
-  bool is_truncated(std::int32_t iteration, std::int32_t microbatch) const;  // some input of it
+  bool is_truncated(std::int32_t iteration, std::int32_t microbatch) const;  // some input of it, by more than one
 
   // The order of the samples along a dimension of `extent` elements, a whole number for each sample, of a tensor of the
   // micro-batch: of its own model, or else of the first; null where no input tells it.

@@ -70,16 +70,15 @@ std::string_view usual_end(const PlacesOfSamples& whole, std::int64_t samples) {
   return std::ranges::max_element(counts, {}, [](const auto& item) { return item.second; })->first;
 }
 
-// True where the sample holds nothing but padding behind its first `length` places, and one more: of tokens[:, :-1] each
-// rank's longest sample lacks its last token, which the reference's has where a longer one is beside it.
-bool is_padded_behind(const PlacesOfSamples& whole, std::int64_t sample, std::int64_t length, std::string_view filler) {
-  const auto is_all = [&](std::string_view value) {
-    for (std::int64_t place = length + 1; place < whole.places(); ++place) {
-      if (whole.at(sample, place) != value) return false;
-    }
-    return true;
+// Returns how many places of the sample behind its first `length` are no padding, up to the last that is none.
+std::int64_t places_lacking(const PlacesOfSamples& whole, std::int64_t sample, std::int64_t length,
+                            std::string_view filler) {
+  const auto end_before = [&](std::string_view value) {
+    std::int64_t end = whole.places();
+    while (end > length && whole.at(sample, end - 1) == value) --end;
+    return end;
   };
-  return is_all(filler) || is_all(whole.at(sample, length - 1));
+  return std::min(end_before(filler), end_before(whole.at(sample, length - 1))) - length;
 }
 
 Samples dealt_out(const std::vector<PlacesOfSamples>& parts, const std::vector<std::int64_t>& counts, bool in_turns) {
@@ -132,14 +131,16 @@ std::optional<TruncatedTelling> truncated_telling_of(const SlicedInput& input) {
     Samples samples = dealt_out(parts, counts, in_turns);
     if (!are_beginnings(whole, of_whole, parts, counts, samples)) continue;
     Truncation truncation{*cut, reference.shape[*cut], {}};
+    std::set<std::int64_t> lacking_one;
     auto sample = samples.begin();
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       for (std::int64_t i = 0; i < counts[rank]; ++i, ++sample) {
-        if (!is_padded_behind(whole, *sample, lengths[rank], filler)) {
-          truncation.coordinates.insert(static_cast<std::int64_t>(rank));
-        }
+        const std::int64_t lacking = places_lacking(whole, *sample, lengths[rank], filler);
+        if (lacking > 0) (lacking > 1 ? truncation.coordinates : lacking_one).insert(static_cast<std::int64_t>(rank));
       }
     }
+    truncation.by_one = truncation.coordinates.empty();
+    if (truncation.by_one) truncation.coordinates = std::move(lacking_one);
     Telling telling{std::move(samples), different.size(), false, reference.shape[*cut], std::move(lengths)};
     return TruncatedTelling{std::move(telling), std::move(truncation)};
   }

@@ -17,8 +17,7 @@ struct TruncatedTelling {
 };
 
 // Of an input whose parts are, bit for bit, the beginnings of the reference's samples, dealt out in stretches or in
-// turns. Padding is one value, the same behind most samples, or a repetition of each sample's last one; what lies right
-// behind a rank's end may be anything.
+// turns. Padding is one value, the same behind most samples, or a repetition of each sample's last one.
 std::optional<TruncatedTelling> truncated_telling_of(const SlicedInput& input);
 
 }  // namespace ttrace

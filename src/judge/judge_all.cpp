@@ -23,6 +23,7 @@
 #include "judge/scaled_back.h"
 #include "judge/shared_inputs.h"
 #include "judge/stepped_parameters.h"
+#include "judge/truncated_by_one.h"
 #include "judge/unproved_steps.h"
 #include "judge/zero_gradients.h"
 
@@ -410,6 +411,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_later_sums(matching.pairs, findings, report.notes);
     set_shared_gradients_aside(matching.pairs, findings, report.notes);
     set_ends_of_padding_aside(matching.padded_shorter, reference, findings, report.notes);
+    find_truncated_by_one(matching.pairs, findings);
     const bool is_measured = tolerance != nullptr && tolerance->unmeasured.empty();
     if (is_measured) pass_rounding_alone(matching.pairs, findings, report.notes);
   }

@@ -368,7 +368,7 @@ void note_not_seen(const Alignment& reference, const Alignment& candidate, Match
 }
 
 // Notes what neither side has, since the candidate's recorder could not record it: no finding says so. Whole models have
-// a note of their own (align/notes.h).
+// a note of their own (align/notes.h), and what an optimizer steps beside the model's parameters are masters of these.
 void note_seen_by_neither(const Alignment& reference, const Alignment& candidate, Matching& matching) {
   if (candidate.not_seen.statements().empty()) return;
   std::set<std::pair<std::string, Kind>> seen;
@@ -380,7 +380,7 @@ void note_seen_by_neither(const Alignment& reference, const Alignment& candidate
   std::map<std::string, std::vector<std::string>> unseen;  // by reason
   for (const auto& [path, statements] : candidate.not_seen.statements()) {
     for (const NotSeenTensors::Statement& statement : statements) {
-      if (path == kRootModule && statement.tensor.empty()) continue;
+      if (path.starts_with('(') && (path != kRootModule || statement.tensor.empty())) continue;
       const auto is_seen = [&](Kind kind) { return seen.contains({path, kind}); };
       if (statement.reason.by_design || std::ranges::any_of(statement.kinds, is_seen)) continue;
       std::vector<std::string>& names = unseen[statement.reason.text];

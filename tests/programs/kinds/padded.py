@@ -1,5 +1,6 @@
 """Batches padded to the longest of the rank's own samples, as every collator does; the loss counts no padding.
-With "positions" the model also has an embedding of positions; with "criterion" flat logits are given to a module."""
+With "positions" the model also has an embedding of positions; with "criterion" flat logits are given to a module; with
+"shifted" the model is given all but the last token, and a rank's longest sample lacks one that the reference's has."""
 
 import functools
 import sys
@@ -33,9 +34,11 @@ criterion = (
     if "criterion" in sys.argv
     else functools.partial(nn.functional.cross_entropy, reduction="sum")
 )
+shifted = "shifted" in sys.argv
 net, optimizer = ddp(model), torch.optim.AdamW(model.parameters(), 1e-3)
 ranks = len(sequences) // len(mine)
 for _ in range(2):
-    targets = tokens.masked_fill(tokens == 0, -100).flatten()
-    total = criterion(net(tokens).flatten(0, 1), targets)
-    step(optimizer, scaled(total * ranks / sum(LENGTHS)))
+    given, wanted = (tokens[:, :-1], tokens[:, 1:]) if shifted else (tokens, tokens)
+    targets = wanted.masked_fill(wanted == 0, -100).flatten()
+    loss = scaled(criterion(net(given).flatten(0, 1), targets) * ranks / sum(LENGTHS))
+    step(optimizer, loss)

@@ -89,4 +89,33 @@ TEST_CASE("what lies behind a rank's own end may be padding") {
   }
 }
 
+TEST_CASE("one token that a rank lacks is a mistake where what is wrong is what it would have added") {
+  const TokenRows whole = {{1, 2, 3, 4}, {4, 5, 6, 7}, {7, 8, 9, 0}, {9, 1, 0, 0}};
+  const auto found = [&](float loss, float comes_back, float gradient) {
+    Trace reference = mesh_trace("", 1), candidate = mesh_trace("dp=2", 2);
+    add_token_rows(reference, 0, kTokens, whole);
+    add_token_rows(candidate, 0, kTokens, {whole[0], whole[1]});
+    add_token_rows(candidate, 1, kTokens, {{7, 8}, {9, 1}});
+    const auto add = [](Trace& trace, std::size_t rank, float of_loss, const std::vector<float>& back, float of_step) {
+      add_tensor(trace, rank, tensor_id(Kind::kScalar, "loss", 0), {}, {of_loss});
+      add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "(model)", 0), {std::ssize(back)}, back);
+      add_tensor(trace, rank, tensor_id(Kind::kMainGrad, "w"), {1}, {of_step});
+    };
+    add(reference, 0, 2, {1, 2, 3, 4}, 5);
+    add(candidate, 0, loss, {1, 2}, gradient);
+    add(candidate, 1, loss, {comes_back, 4}, gradient);
+    std::vector<std::string> named;
+    for (const std::string& text : messages_in(checked(reference, candidate, ""))) {
+      if (has(text, "they end behind 2")) named.push_back(text);
+    }
+    return named.size();
+  };
+  // Each rank's loss is a term of the reference's.
+  CHECK(found(0.75, 3, 4) == 1);
+  CHECK(found(1, 3, 5) == 0);     // training is right: the token is there for a label alone
+  CHECK(found(1, 3, 4) == 0);     // a gradient that is not reduced
+  CHECK(found(0.75, 3, 5) == 0);  // a loss that is logged otherwise
+  CHECK(found(0.75, 2, 4) == 0);  // a loss that is computed otherwise
+}
+
 TEST_SUITE_END();
