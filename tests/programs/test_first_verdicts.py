@@ -184,7 +184,6 @@ def answers(verdict):
         ("recalibrated",),
         ("fetched",),
         ("cached_gradients",),
-        ("evaluated_otherwise",),
         ("mined",),
         ("own_divisor",),
         ("jagged",),
@@ -646,6 +645,11 @@ def test_members_that_are_dealt_out_otherwise_are_a_question(first_verdict):
     assert "are the reference's 0, 2, 1, 3" in question["sentence"], verdict
     for mistake in ("samples", "scale"):
         assert answers(first_verdict("stacked_members", "dealt", mistake=mistake))[0] != SAME
+
+
+def test_weights_that_an_evaluation_alone_has_are_no_part_of_training(first_verdict):
+    verdict = first_verdict("evaluated_otherwise", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
 
 
 @pytest.mark.parametrize("measured", [True, False])
