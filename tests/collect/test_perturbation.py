@@ -175,6 +175,32 @@ def test_of_a_model_that_is_given_objects_the_first_module_inside_has_its_input_
     assert numpy.array_equal(collected.rank().tensors["input", "first", 0], expected)
 
 
+OF_NOTHING = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+class Factors(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.randn(3, 2))
+
+    def forward(self):
+        return self.users @ self.items.T
+
+model = Factors()
+(model() - 1).square().mean().backward()
+"""
+
+
+def test_of_a_model_that_is_given_nothing_the_output_is_perturbed(collect, script):
+    command = script(OF_NOTHING)
+    plain, moved = collect(command=command), collect("--perturb", "1", command=command)
+    assert (plain.code, moved.code) == (0, 0), moved
+    before, after = (trace.rank().tensors["output", "(model)", 0] for trace in (plain, moved))
+    assert 0 < numpy.abs(after / before - 1).max() < 4 * numpy.finfo(numpy.float32).eps
+
+
 def test_where_nothing_can_be_perturbed_the_trace_is_refused(collect, script):
     text = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     text += "        self.w = torch.nn.Parameter(torch.ones(3))\n    def forward(self, n):\n        return n * self.w\n"
@@ -182,8 +208,11 @@ def test_where_nothing_can_be_perturbed_the_trace_is_refused(collect, script):
     collected = collect("--perturb", str(SEED), command=script(text))
     # Its one module takes integers and gives floating values: that is an embedding, of a kind.
     assert collected.code == 0, collected.process.stderr
-    collected = collect("--perturb", str(SEED), command=script(text.replace("torch.arange(3)", "5")))
-    assert collected.code == 2
+    hidden = text.replace("return n * self.w", "return Held(n * self.w)").replace(".sum()", ".x.sum()")
+    hidden = hidden.replace("torch.arange(3)", "5")
+    held = "class Held:\n    def __init__(self, x):\n        self.x = x\n"
+    collected = collect("--perturb", str(SEED), command=script(held + hidden))
+    assert collected.code == 2, collected
     assert any("rank 0: nothing could be perturbed in iteration 0" in line for line in collected.messages)
 
 

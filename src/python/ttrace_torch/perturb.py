@@ -77,7 +77,7 @@ class PerturbedInput(Perturbation):
     """The first floating-point activation of every micro-batch: the model's own input where its first tensor is
     floating; else the first floating output of a module whose first tensor is of integers: an embedding. Of a model
     that is given objects in place of tensors, or containers that cannot be copied, the input of the first module inside
-    that is given tensors. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
+    that is given tensors, or where there is none the model's output. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
     stages perturb nothing, and neither does a further model whose input has a graph behind it: another one has computed
     it, and is perturbed. What was detached from there is perturbed twice. (TTrace, section 4.5)"""
 
@@ -132,7 +132,8 @@ class PerturbedInput(Perturbation):
             return result
         first = first_that(is_floating, outputs_of(result))
         given = first_that(lambda tensor: tensor.dtype != torch.bool, inputs_of(args, kwargs))
-        if first is None or given is None or is_floating(given[1]):
+        is_all_of_model = frame.path == ROOT and frame.microbatch is self._given_none
+        if first is None or (not is_all_of_model if given is None else is_floating(given[1])):
             return result
         return replaced(result, first[1], self._perturbed(frame, Kind.OUTPUT, first))
 
