@@ -36,14 +36,23 @@ std::map<std::int32_t, Holder> holders_of(const TensorId& id, const Evidence& ev
   return holders;
 }
 
+// True where the update passes, or, by tolerances that were not measured and hold none, nothing of it is wrong.
+bool is_update_right(const TensorId& update, const Report& report) {
+  const auto is_it = [&](const Finding& finding) { return finding.id == update; };
+  const auto is_wrong_of_it = [&](const Finding& finding) {
+    return finding.id.with_kind(Kind::kParamDelta) == update && is_wrong(finding) &&
+           (finding.id.kind == Kind::kParamDelta || finding.id.kind == Kind::kParamAfter);
+  };
+  if (std::ranges::any_of(report.passed, is_it)) return true;
+  return report.proof.unmeasured && std::ranges::any_of(report.findings, is_it) &&
+         std::ranges::none_of(report.findings, is_wrong_of_it);
+}
+
 }  // namespace
 
 bool is_averaged_after(const Finding& finding, const Report& report, const Evidence& evidence) {
   if (finding.id.kind != Kind::kMainGrad || finding.reason != Reason::kReplicasDisagree) return false;
-  const TensorId update = finding.id.with_kind(Kind::kParamDelta);
-  const bool is_update_right = std::any_of(report.passed.begin(), report.passed.end(),
-                                           [&](const Finding& passed) { return passed.id == update; });
-  if (!is_update_right) return false;
+  if (!is_update_right(finding.id.with_kind(Kind::kParamDelta), report)) return false;
   const auto holders = holders_of(finding.id, evidence);
   return !holders.empty() &&
          std::all_of(holders.begin(), holders.end(), [](const auto& holder) { return holder.second.is_changed; });

@@ -94,6 +94,8 @@ struct StepVerdicts {
   // Updates that follow no known rule in either run, or are changed by something else than the step in both, and that
   // no measured tolerance holds against the reference's.
   std::set<TensorId> unheld;
+  // Wrong updates of which every rank says that the parameter was changed once more behind the step.
+  std::set<TensorId> changed_after;
   // Updates that the candidate does not have, as its parameters change by a step that is no optimizer's of theirs:
   // the sum of the squares of what they have changed by since recording began.
   std::map<TensorId, double> elsewhere;

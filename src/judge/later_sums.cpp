@@ -225,6 +225,36 @@ bool is_training_right(std::span<const Finding> findings, std::span<const Findin
   return end_of_right_training(findings, passed) == kNoIteration;
 }
 
+void pass_averaged_after(const StepVerdicts& steps, std::vector<Finding>& findings, std::vector<std::string>& notes) {
+  if (steps.changed_after.empty()) return;
+  std::set<TensorId> right, unheld, wrong;  // updates; and of those of which some tensor is wrong
+  for (const Finding& finding : findings) {
+    const TensorId update = finding.id.with_kind(Kind::kParamDelta);
+    if (finding.id.kind == Kind::kParamAfter && is_wrong(finding)) wrong.insert(update);
+    if (finding.id.kind != Kind::kParamDelta || !finding.difference) continue;  // else about the step by itself
+    if (finding.verdict == Verdict::kPass && finding.allowed.value_or(1) < 1) right.insert(update);
+    if (finding.reason == Reason::kNoise) unheld.insert(update);
+  }
+  const auto is_of_step = [&](const Finding& finding) {
+    return finding.reason == Reason::kStepDiffers && steps.changed_after.contains(finding.id) &&
+           !wrong.contains(finding.id);
+  };
+  std::vector<TensorId> averaged;
+  for (Finding& finding : findings) {
+    if (!is_of_step(finding)) continue;
+    if (right.contains(finding.id)) averaged.push_back(finding.id);
+    if (!unheld.contains(finding.id)) continue;
+    finding.verdict = Verdict::kUntrusted;
+    finding.reason = Reason::kNotCheckable;
+  }
+  std::erase_if(findings, [&](const Finding& finding) { return is_of_step(finding) && right.contains(finding.id); });
+  if (averaged.empty()) return;
+  notes.push_back(fmt::format(
+      "{}, the first {}: not what each rank's own gradient gives, and the reference's: the parameters were changed "
+      "once more behind the step, as where ranks average them",
+      count_of(static_cast<std::int64_t>(averaged.size()), "update"), to_string(averaged.front())));
+}
+
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                      std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), may_be_terms)) return;

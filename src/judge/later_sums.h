@@ -28,6 +28,12 @@ std::int32_t end_of_right_training(std::span<const Finding> findings, std::span<
 void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                           std::vector<std::string>& notes);
 
+// Takes out of `findings` those about updates that are not what a rank's own gradient gives, where every rank's parameter
+// was changed once more behind the step, and what this made is the reference's: the ranks' parameters are averaged, as by
+// local SGD (Stich, arXiv 1805.09767). Where no measured tolerance holds the update, they prove nothing. Says so in
+// `notes`.
+void pass_averaged_after(const StepVerdicts& steps, std::vector<Finding>& findings, std::vector<std::string>& notes);
+
 // Lets losses, gradients of micro-batches, and outputs and gradients of inputs of modules with parameters, or whose own
 // gradient is right, pass whose place was guessed, and whose copies are others on each rank, where these add up to the reference's, or to a multiple of
 // it by the number of ranks that may hold the same term, and training is right: what steps take and make, the

@@ -508,6 +508,7 @@ JudgedSteps judge_steps(const AlignedTrace& reference, const AlignedTrace& candi
   });
   note_deviations(of_candidate, deviating, judged.notes);
   judged.verdicts.are_stated = of_candidate.coverage.parameters > 0 || !judged.verdicts.elsewhere.empty();
+  judged.verdicts.changed_after = of_candidate.changed_after;
   judged.verdicts.unheld = find_unheld(of_candidate, unknown, deviating, deviations);
   if (const auto& elsewhere = judged.verdicts.elsewhere; !elsewhere.empty()) {
     judged.notes.push_back(describe_steps_elsewhere(elsewhere, *candidate.trace));

@@ -225,6 +225,8 @@ class StepFindings {
                                       describe_wrong_update(tensor, wrong, ++described_ <= kMostDescribed));
       set_ranks(wrong, finding);
       check_.findings.push_back(std::move(finding));
+      const auto is_changed_after = [](const WrongPart& part) { return update_of(part).step->changed_after; };
+      if (std::ranges::all_of(update.parts, is_changed_after)) check_.changed_after.insert(tensor.id);
       return;
     }
     check_.coverage.worst = std::max(check_.coverage.worst, worst);

@@ -57,6 +57,8 @@ struct StepCheck {
   // Each wrong param_after of a value that the optimizer itself updates, which something else than the step has changed,
   // and whether by no more than moving it and putting it back rounds.
   std::map<TensorId, bool> changed_beside;
+  // Each wrong param_delta of which every rank says that the parameter was changed once more behind the step.
+  std::set<TensorId> changed_after;
   StepCoverage coverage;  // its `parameters` is 0 where the trace says of no optimizer
 };
 

@@ -608,6 +608,19 @@ def test_weights_that_a_program_changes_after_the_step_prove_nothing_without_mea
     assert verdict.report["next"].startswith("ttrace estimate-tolerance"), verdict
 
 
+def test_parameters_that_ranks_average_after_their_steps_are_the_references(first_verdict):
+    verdict = first_verdict("averaged_after", measured=True)
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "changed once more behind the step" in verdict.text, verdict
+    unmeasured = first_verdict("averaged_after")
+    assert answers(unmeasured) == (COULD_NOT_LOOK, "could-not-look"), unmeasured
+    assert "average parameters in place of gradients" in unmeasured.text, unmeasured
+    for mistake, first in (("kept", "2.weight param_delta"), ("scale", "loss scalar")):
+        verdict = first_verdict("averaged_after", mistake=mistake, measured=True)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert verdict.first == first, verdict
+
+
 def test_copies_of_weights_that_differ_after_the_step_are_different_without_measured_tolerances(first_verdict):
     verdict = first_verdict("after_step", "unit", mistake="rank")
     assert answers(verdict) == (DIFFERENT, "different"), verdict
