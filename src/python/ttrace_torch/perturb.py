@@ -77,9 +77,10 @@ class PerturbedInput(Perturbation):
     """The first floating-point activation of every micro-batch: the model's own input where its first tensor is
     floating; else the first floating output of a module whose first tensor is of integers: an embedding. Of a model
     that is given objects in place of tensors, or containers that cannot be copied, the input of the first module inside
-    that is given tensors, or where there is none the model's output. eps is that of the compute dtype, or of the activation where that is coarser. Later pipeline
-    stages perturb nothing, and neither does a further model whose input has a graph behind it: another one has computed
-    it, and is perturbed. What was detached from there is perturbed twice. (TTrace, section 4.5)"""
+    that is given tensors, or where there is none the model's output. eps is that of the compute dtype, or of the
+    activation where that is coarser. Later pipeline stages perturb nothing, and neither does a further model whose
+    input has a graph behind it: another one has computed it, and is perturbed. What was detached from there is
+    perturbed twice. (TTrace, section 4.5)"""
 
     expected = (
         "a model whose first tensor argument is floating, or one with a module that turns integers into "
