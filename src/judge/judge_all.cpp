@@ -407,8 +407,8 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_scaled_back(findings, report.notes);
     pass_taken_as_recorded(matching.pairs, tolerance, findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
-    pass_reduced_in_step(matching.pairs, findings, report.notes);
     pass_averaged_after(steps, findings, report.notes);
+    pass_reduced_in_step(matching.pairs, findings, report.notes);
     pass_later_sums(matching.pairs, findings, report.notes);
     set_shared_gradients_aside(matching.pairs, findings, report.notes);
     set_ends_of_padding_aside(matching.padded_shorter, reference, findings, report.notes);

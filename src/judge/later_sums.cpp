@@ -227,17 +227,19 @@ bool is_training_right(std::span<const Finding> findings, std::span<const Findin
 
 void pass_averaged_after(const StepVerdicts& steps, std::vector<Finding>& findings, std::vector<std::string>& notes) {
   if (steps.changed_after.empty()) return;
-  std::set<TensorId> right, unheld, wrong;  // updates; and of those of which some tensor is wrong
+  // Updates; those behind gradients of which each rank has its own; those that made something wrong.
+  std::set<TensorId> right, unheld, own, wrong;
   for (const Finding& finding : findings) {
     const TensorId update = finding.id.with_kind(Kind::kParamDelta);
     if (finding.id.kind == Kind::kParamAfter && is_wrong(finding)) wrong.insert(update);
+    if (is_unlike_copies_of_main_gradient(finding)) own.insert(update);
     if (finding.id.kind != Kind::kParamDelta || !finding.difference) continue;  // else about the step by itself
     if (finding.verdict == Verdict::kPass && finding.allowed.value_or(1) < 1) right.insert(update);
     if (finding.reason == Reason::kNoise) unheld.insert(update);
   }
   const auto is_of_step = [&](const Finding& finding) {
     return finding.reason == Reason::kStepDiffers && steps.changed_after.contains(finding.id) &&
-           !wrong.contains(finding.id);
+           own.contains(finding.id) && !wrong.contains(finding.id);
   };
   std::vector<TensorId> averaged;
   for (Finding& finding : findings) {

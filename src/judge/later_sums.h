@@ -28,10 +28,10 @@ std::int32_t end_of_right_training(std::span<const Finding> findings, std::span<
 void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                           std::vector<std::string>& notes);
 
-// Takes out of `findings` those about updates that are not what a rank's own gradient gives, where every rank's parameter
-// was changed once more behind the step, and what this made is the reference's: the ranks' parameters are averaged, as by
-// local SGD (Stich, arXiv 1805.09767). Where no measured tolerance holds the update, they prove nothing. Says so in
-// `notes`.
+// Takes out of `findings` those about updates that are not what a rank's own gradient gives, where each rank has another
+// gradient, every rank's parameter was changed once more behind the step, and what this made is the reference's: the
+// ranks' parameters are averaged, as by local SGD (Stich, arXiv 1805.09767). Where no measured tolerance holds the update,
+// they prove nothing. Says so in `notes`. To be called before `pass_reduced_in_step`.
 void pass_averaged_after(const StepVerdicts& steps, std::vector<Finding>& findings, std::vector<std::string>& notes);
 
 // Lets losses, gradients of micro-batches, and outputs and gradients of inputs of modules with parameters, or whose own
