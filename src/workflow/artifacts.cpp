@@ -127,7 +127,8 @@ const Key& Artifacts::code_key() {
 // Returns what stands for the code where no git says it: all that is in the folder.
 std::map<std::string, std::string> Artifacts::files_of_folder() const {
   constexpr std::uint64_t kMostBytes = 1U << 30U;
-  if (bytes_below(".") > kMostBytes) {
+  const fs::path kept = fs::weakly_canonical(workspace_.root());
+  if (bytes_below(".", kept) > kMostBytes) {
     throw InputError(
         fmt::format("{}: what runs here is in no git repository with a commit, and more than 1 GiB is in this folder; "
                     "expected `inputs`, a list of the files that it is made of, for the reference and each candidate",
@@ -138,7 +139,7 @@ std::map<std::string, std::string> Artifacts::files_of_folder() const {
       "made of; `inputs` of the reference and of each candidate lists others",
       file_.path);
   std::map<std::string, std::string> files;
-  for (const auto& [path, print] : fingerprints_of({"."})) {
+  for (const auto& [path, print] : fingerprints_of({"."}, kept)) {
     if (!not_code_.contains(fs::weakly_canonical(path))) files.emplace(fs::path(path).lexically_normal(), print);
   }
   return files;

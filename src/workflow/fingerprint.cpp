@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,25 +20,15 @@ namespace fs = std::filesystem;
 
 std::string hexadecimal(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
-// True of a directory that tells git to ignore all that is in it, as a workspace does, and what keeps a cache.
-bool ignores_all(const fs::path& directory) {
-  std::ifstream file(directory / ".gitignore");
-  for (std::string line; std::getline(file, line);) {
-    if (line == "*") return true;
-  }
-  return false;
-}
-
 bool is_installed_or_hidden(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" || fs::exists(path / "pyvenv.cfg") ||
-         ignores_all(path);
+  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" || fs::exists(path / "pyvenv.cfg");
 }
 
-std::vector<fs::path> files_below(const fs::path& directory) {
+std::vector<fs::path> files_below(const fs::path& directory, const fs::path& without) {
   std::vector<fs::path> files;
   for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
-    if (is_installed_or_hidden(entry->path())) {
+    if (is_installed_or_hidden(entry->path()) || fs::weakly_canonical(entry->path()) == without) {
       entry.disable_recursion_pending();
     } else if (entry->is_regular_file()) {
       files.push_back(entry->path());
@@ -57,9 +46,9 @@ std::vector<std::string> expand_pattern(const std::string& pattern) {
 
 }  // namespace
 
-std::uint64_t bytes_below(const fs::path& directory) {
+std::uint64_t bytes_below(const fs::path& directory, const fs::path& without) {
   std::uint64_t bytes = 0;
-  for (const fs::path& file : files_below(directory)) bytes += fs::file_size(file);
+  for (const fs::path& file : files_below(directory, without)) bytes += fs::file_size(file);
   return bytes;
 }
 
@@ -78,13 +67,13 @@ std::string fingerprint_of(const fs::path& path) {
   return hexadecimal(XXH3_128bits_digest(state.get()));
 }
 
-std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs) {
+std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs, const fs::path& without) {
   std::map<std::string, std::string> files;
   for (const std::string& input : inputs) {
     std::map<std::string, std::string> found;
     for (const std::string& path : expand_pattern(input)) {
       if (fs::is_directory(path)) {
-        for (const fs::path& file : files_below(path)) found.emplace(file.string(), fingerprint_of(file));
+        for (const fs::path& file : files_below(path, without)) found.emplace(file.string(), fingerprint_of(file));
       } else {
         found.emplace(path, fingerprint_of(path));
       }

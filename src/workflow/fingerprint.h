@@ -17,11 +17,13 @@ std::string fingerprint(std::string_view bytes);  // XXH3, 128 bits, in hexadeci
 std::string fingerprint_of(const std::filesystem::path& path);
 
 // The size of all files below a directory that `fingerprints_of` would read.
-std::uint64_t bytes_below(const std::filesystem::path& directory);
+std::uint64_t bytes_below(const std::filesystem::path& directory, const std::filesystem::path& without = {});
 
 // Maps path -> fingerprint for every file that `inputs` names: files, directories (all files below, but no hidden ones,
-// no __pycache__, no packages in a virtual environment or node_modules, and none where a .gitignore has `*`), and patterns as a shell has them
-// (*, ?, []), relative to the working directory. Throws InputError for an input that names no file.
-std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs);
+// no __pycache__, and no packages in a virtual environment or node_modules), and patterns as a shell has them
+// (*, ?, []), relative to the working directory. What lies in `without`, a canonical path, is left out. Throws InputError
+// for an input that names no file.
+std::map<std::string, std::string> fingerprints_of(const std::vector<std::string>& inputs,
+                                                   const std::filesystem::path& without = {});
 
 }  // namespace ttrace

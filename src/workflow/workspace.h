@@ -34,6 +34,7 @@ class Workspace {
   // InputError.
   void open();
 
+  const std::filesystem::path& root() const { return root_; }
   std::filesystem::path path_of(const std::string& artifact) const { return root_ / artifact; }
   std::filesystem::path trace_of(const std::string& artifact) const { return root_ / artifact / "trace"; }
   CacheState state_of(const std::string& artifact, const Key& now) const;

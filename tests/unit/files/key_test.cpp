@@ -43,8 +43,6 @@ TEST_CASE("inputs are files, directories and patterns; what a run generates is n
   write(root / "model/deep/c.py", "c");
   write(root / "model/__pycache__/b.pyc", "b");
   write(root / "model/.hidden/d.py", "d");
-  write(root / "model/work/.gitignore", "# made by ttrace run\n*\n");
-  write(root / "model/work/report.json", "{}");
   const auto names = [&](const std::vector<std::string>& inputs) {
     std::vector<std::string> full, found;
     for (const std::string& input : inputs) full.push_back(root / input);
@@ -53,6 +51,10 @@ TEST_CASE("inputs are files, directories and patterns; what a run generates is n
   };
   using Names = std::vector<std::string>;
   CHECK(names({"model"}) == Names{"model/b.py", "model/deep/c.py"});
+  write(root / "model/work/.gitignore", "*\n");
+  write(root / "model/work/report.json", "{}");
+  CHECK(names({"model"}) == Names{"model/b.py", "model/deep/c.py", "model/work/report.json"});
+  CHECK(fingerprints_of({root / "model"}, fs::weakly_canonical(root / "model/work")).size() == 2);
   CHECK(names({"*.py", "model/?.py", "a.py"}) == Names{"a.py", "model/b.py"});
   CHECK_THROWS_AS(names({"*.txt"}), InputError);
   fs::create_directories(root / "empty");
