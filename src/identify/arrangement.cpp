@@ -202,13 +202,12 @@ void add_rows(const RankTrace& rank, const Entry& entry, std::size_t dim, Rows& 
   rows.ranks.insert(rank.rank);
 }
 
-// True where the dimension may be that of samples, the first, of a sequence's places, the second, or of an image's, which
-// are behind the channels.
+// True where the dimension may be that of samples, the first, of a sequence's places, the second, or of a signal's or an
+// image's, which are behind the channels.
 bool may_be_divided(const Entry& entry, std::size_t dim) {
   const std::size_t dimensions = entry.shape.size();
-  if (dim == 0) return dimensions > 0;
-  if (dim > 1) return dim < dimensions && dimensions > 3;
-  return dimensions == 3 || (dimensions == 2 && !is_floating(entry.dtype));
+  if (dim == 1) return dimensions == 3 || (dimensions == 2 && !is_floating(entry.dtype));
+  return dim < dimensions;
 }
 
 RowsByName rows_of(const Ranks& ranks, std::int32_t iteration, std::size_t dim) {
@@ -346,9 +345,12 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
   }
   for (std::size_t dim = 2; dim < kMaxDims && holding->of_some + holding->cut == 0; ++dim) {
     if (!divide_inputs(reference, all, *iteration, dim)) continue;
-    return {fmt::format("dp={}", all.size()), "each holds the model, and a part of the reference's images"};
+    return {fmt::format("dp={}", all.size()), "each holds the model, and a part of the reference's images or signals"};
   }
   const bool is_given_nothing = given_to_model(reference.ranks.front(), *iteration).empty();
+  if (is_given_nothing && holding->of_some == 0 && holding->cut > 0 && holding->are_parts_proven()) {
+    return {fmt::format("tp={}", all.size()), "each holds parts of the reference's parameters, and is given nothing"};
+  }
   if (is_given_nothing && holding->of_some + holding->cut == 0) {
     return {fmt::format("dp={}", all.size()), "each holds the model, and nothing was recorded of what it is given"};
   }

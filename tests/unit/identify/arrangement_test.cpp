@@ -95,6 +95,28 @@ TEST_CASE("ranks with the model and stripes of the images are data parallel") {
   CHECK(axes_told_by(whole.trace, others.trace).axes.empty());
 }
 
+TEST_CASE("ranks with the model and stretches of a signal are data parallel") {
+  Job whole(1), stretches(2);  // a signal of two channels and six places
+  whole.param(0, "0.weight", {4, 2}, kWeight).param(0, "1.bias", {2}, kBias).given(0, {1, 2, 6}, kBatch).loss(0);
+  for (const std::size_t rank : {0, 1}) {
+    Floats places = rows_of(kBatch, 3 * rank, 3 * rank + 3);
+    for (const float value : rows_of(kBatch, 6 + 3 * rank, 6 + 3 * rank + 3)) places.push_back(value);
+    stretches.param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias).given(rank, {1, 2, 3}, places);
+  }
+  CHECK(axes_told_by(whole.trace, stretches.trace).axes == "dp=2");
+}
+
+TEST_CASE("ranks that are given nothing and hold stretches of parameters are tensor parallel") {
+  Job whole(1), parts(2), others(2);
+  whole.param(0, "users", {4, 2}, kWeight).param(0, "items", {2}, kBias).loss(0);
+  for (const std::size_t rank : {0, 1}) {
+    parts.param(rank, "users", {2, 2}, rows_of(kWeight, 4 * rank, 4 * rank + 4)).param(rank, "items", {2}, kBias);
+    others.param(rank, "users", {2, 2}, rows_of(kWeight, 4 - 4 * rank, 8 - 4 * rank)).param(rank, "items", {2}, kBias);
+  }
+  CHECK(axes_told_by(whole.trace, parts.trace).axes == "tp=2");
+  CHECK(axes_told_by(whole.trace, others.trace).axes.empty());  // the order of the ranks is not known
+}
+
 TEST_CASE("ranks with the model and parts of each sequence are context parallel") {
   Job job(3);
   for (const std::size_t rank : {0, 1, 2}) {
