@@ -106,6 +106,12 @@ class UpdateGroup {
           "the update is {} times the reference's, over {} elements with a gradient above rounding; "
           "correct runs: within {:.1g}",
           describe_times(sums.slope_error()), sums.above, allowed_slope(sums));
+      if (sums.across() > 0.1 * std::abs(sums.slope_error())) {
+        words = fmt::format(
+            "the update is no multiple of the reference's: {} times as much along it, and {:.2g} times its size "
+            "across, over {} elements with a gradient above rounding; correct runs: within {:.1g} along it",
+            describe_times(sums.slope_error()), sums.across(), sums.above, allowed_slope(sums));
+      }
       if (sums.reversed > 0 && 10 * sums.reversed <= sums.above &&
           std::abs(sums.slope_error_of_others()) <= allowed_slope(sums)) {
         words = fmt::format(

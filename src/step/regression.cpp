@@ -137,6 +137,7 @@ UpdateSums sum_up(const SideValues& delta, const std::vector<double>& parameter,
     ++sums.above;
     sums.dd += d * d;
     sums.de += d * e;
+    sums.ee += e * e;
     sums.dp += d * p;
     sums.pp += p * p;
     sums.pe += p * e;
@@ -297,6 +298,7 @@ void UpdateSums::add(const UpdateSums& other) {
   above += other.above;
   dd += other.dd;
   de += other.de;
+  ee += other.ee;
   dp += other.dp;
   pp += other.pp;
   pe += other.pe;

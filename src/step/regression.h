@@ -25,6 +25,8 @@
 // step of such an optimizer the sum is the gradient itself, and no element above rounding is reversed.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -40,11 +42,11 @@ namespace ttrace {
 // Holds what a pair of updates sums up to. `d` is the reference's update, `e` how far the candidate's is from it, `p`
 // the reference's parameter before the step.
 struct UpdateSums {
-  std::int64_t above = 0;                             // elements in S
-  double dd = 0, de = 0, dp = 0, pp = 0, pe = 0;      // over S
-  std::int64_t moved_above = 0, still_above = 0;      // in S: d is not 0; of these, those where the candidate's is
-  std::int64_t moved = 0, still = 0;                  // of all elements
-  double reference_square = 0, candidate_square = 0;  // of all elements
+  std::int64_t above = 0;                                 // elements in S
+  double dd = 0, de = 0, ee = 0, dp = 0, pp = 0, pe = 0;  // over S
+  std::int64_t moved_above = 0, still_above = 0;          // in S: d is not 0; of these, those where the candidate's is
+  std::int64_t moved = 0, still = 0;                      // of all elements
+  double reference_square = 0, candidate_square = 0;      // of all elements
   // The change by one element that is rounded to the other neighbour: the largest unit in the last place of the value
   // that is updated, in units of its dtype's epsilon, times |d| in S, times |p| in S, and times |d| of all elements. 0
   // where the parameter was not recorded.
@@ -57,6 +59,8 @@ struct UpdateSums {
 
   void add(const UpdateSums& other);
   double slope_error() const { return de / dd; }  // a - 1
+  // |d' - a d| / |d|: what of the candidate's update is no multiple of the reference's.
+  double across() const { return std::sqrt(std::max(ee - de * de / dd, 0.0) / dd); }
   double slope_error_of_others() const { return dd > reversed_dd ? (de - reversed_de) / (dd - reversed_dd) : 0; }
 };
 

@@ -212,6 +212,18 @@ TEST_CASE("updates that are all 1.01 times the reference's are found, over all t
     CHECK(has(message, "the update is 1.0100 times the reference's over 3 tensors"));
 }
 
+TEST_CASE("an update that is no multiple of the reference's is not called one") {
+  const Becomes turned = [](const std::string& name, int, std::int64_t i, double, double update) {
+    return name == "b.weight" ? (i % 2 == 0 ? 2.2 : 0.7) * update : update;
+  };
+  const auto messages = messages_of(judged(UnknownRun(4, 1e-3, turned)));
+  REQUIRE(messages.size() == 2);
+  for (const std::string& message : messages) {
+    CHECK(has(message, "the update is no multiple of the reference's: 1."));
+    CHECK(has(message, "times its size across"));
+  }
+}
+
 TEST_CASE("weight decay that one run alone has is found, and told from another learning rate") {
   const Becomes decays = [](const std::string&, int, std::int64_t, double p, double update) {
     return update - 1e-5 * p;
