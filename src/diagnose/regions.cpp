@@ -48,10 +48,12 @@ std::optional<WrongParts> find_wrong_parts(const PartErrors& parts, double bound
       if (parts.norms[i] > 0) most_right = std::max(most_right, ratio);
     }
   }
-  if (wrong.parts.empty() || rest_norm == 0) return std::nullopt;
+  if (wrong.parts.empty() || wrong.parts.size() == parts.squares.size()) return std::nullopt;
+  const bool is_zero = std::ranges::all_of(parts.norms, [](double norm) { return norm == 0; });
+  if (rest_norm == 0 && !is_zero) return std::nullopt;  // the others are zero, which says nothing
   if (count_runs(wrong.parts) > kMostRuns && least_wrong < 2 * most_right) return std::nullopt;
   wrong.share /= elements;
-  wrong.residual = std::sqrt(rest / rest_norm);
+  wrong.residual = is_zero ? 0 : std::sqrt(rest / rest_norm);
   return wrong;
 }
 

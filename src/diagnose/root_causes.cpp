@@ -256,6 +256,20 @@ const Finding* buffer_in_question(const Finding& finding, const Report& report) 
 
 using KnownOtherSamples = std::map<std::int32_t, std::optional<OtherSamples>>;  // by iteration: they are read once
 
+// How wrong the tensor is, and on which ranks; empty where nothing was measured.
+std::string describe_extent(const Finding& finding) {
+  if (!finding.difference || finding.ranks.empty()) return "";
+  std::string extent = "on " + describe_ranks(finding.ranks);
+  const double rel_err = finding.difference->rel_err();
+  if (std::isinf(rel_err)) {
+    extent = "the reference is zero, " + extent;
+  } else if (finding.reason == Reason::kExceedsTolerance) {
+    const std::string_view whole = finding.difference->elements == 1 ? "value" : "norm";
+    extent = fmt::format("{:.2g} of its {}, {}", rel_err, whole, extent);
+  }
+  return fmt::format(" ({})", extent);
+}
+
 // A clause about an error that no hypothesis explains.
 std::string describe_unexplained(const Finding& finding, const RootCause& root, const Report& report,
                                  const Evidence& evidence, KnownOtherSamples& others) {
@@ -282,22 +296,27 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   if (finding.reason == Reason::kReplicasDisagree && is_gradient) {
     return "ranks hold values of their own where they are to agree, and nothing known explains these";
   }
+  const std::string extent = describe_extent(finding);
   if (is_loss_of_backward(finding.id) && is_forward_right(finding.id, report)) {
-    return "nothing known explains the error; all that modules were given and returned in its micro-batch is right, so "
-           "that the loss is made otherwise of it, " +
-           describe_unrecorded(evidence);
+    return fmt::format(
+        "nothing known explains the error{}; all that modules were given and returned in its micro-batch is right, so "
+        "that the loss is made otherwise of it, {}",
+        extent, describe_unrecorded(evidence));
   }
   if (is_backward_wrong_alone(finding.id, report)) {
     return fmt::format(
-        "nothing known explains the error; what {} was given and returned is right, and what came back to it, so that "
-        "its backward is wrong by itself: as where a gather or a reduction in it is one that autograd does not see",
-        printable(std::string(TensorName(finding.id.name.get()).path)));
+        "nothing known explains the error{}; what {} was given and returned is right, and what came back to it, so "
+        "that its backward is wrong by itself: as where a gather or a reduction in it is one that autograd does not "
+        "see",
+        extent, printable(TensorName(finding.id.name.get()).path));
   }
   if (finding.id.kind == Kind::kGradOutput && is_loss_right(finding.id, report) &&
       is_forward_right(finding.id, report)) {
-    return "nothing known explains the error; the loss is right, and all that modules were given and returned in its "
-           "micro-batch, so that what computes the loss of it passes back another gradient: as where a gather or a "
-           "reduction in it is one that autograd does not see";
+    return fmt::format(
+        "nothing known explains the error{}; the loss is right, and all that modules were given and returned in its "
+        "micro-batch, so that what computes the loss of it passes back another gradient: as where a gather or a "
+        "reduction in it is one that autograd does not see",
+        extent);
   }
   if (const Finding* buffer = buffer_in_question(finding, report)) {
     return fmt::format("the module keeps {}, which is in question; nothing else known explains the error",
@@ -313,10 +332,10 @@ std::string describe_unexplained(const Finding& finding, const RootCause& root, 
   }
   if (finding.id.kind == Kind::kInput && finding.floating) {
     if (const std::string what = describe_models_without_grad(evidence); !what.empty()) {
-      return "nothing known explains the error; it may come from " + what;
+      return fmt::format("nothing known explains the error{}; it may come from {}", extent, what);
     }
   }
-  return "nothing known explains the error";
+  return "nothing known explains the error" + extent;
 }
 
 constexpr std::size_t kMostPatterns = 8;  // of names that stand for several tensors: they read as one line

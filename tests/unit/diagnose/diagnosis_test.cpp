@@ -53,9 +53,11 @@ Recorded whole(Kind kind, const std::string& name, std::int32_t microbatch = 0) 
 
 // Checks a candidate on `axes`, every rank of which holds `values` of the tensor `m`, and returns the first root.
 RootCause root_of(ElementValue values, Kind kind = Kind::kOutput, std::vector<Recorded> others = {},
-                  const std::string& axes = "tp=2", const std::string& text = "m: {output: {tp: replicate}}") {
+                  const std::string& axes = "tp=2", const std::string& text = "m: {output: {tp: replicate}}",
+                  bool is_zero = false) {
   std::vector<Recorded> reference = others, candidate = others;
   reference.push_back(whole(kind, "m"));
+  if (is_zero) reference.back().values = [](std::int32_t, std::int64_t) { return 0.0; };
   candidate.push_back({kind, "m", 0, {kRows, kColumns}, std::move(values)});
   const Trace a = trace_of("", reference), b = trace_of(axes, candidate);
   const Alignment reference_tensors = align(a, annotations(text), {});
@@ -150,7 +152,16 @@ TEST_CASE("rows that hold others, a part that is wrong, a part with a factor") {
 TEST_CASE("an error like no other gets no diagnosis") {
   const RootCause root = root_of([](std::int32_t, std::int64_t i) { return m(i) + 0.3 * value_of("x", 0, i); });
   CHECK(!root.diagnosis);
-  CHECK(root.sentence == "m, output, micro-batch 0: nothing known explains the error.");
+  CHECK(root.sentence ==
+        "m, output, micro-batch 0: nothing known explains the error (0.28 of its norm, on ranks 0, 1).");
+}
+
+TEST_CASE("a part that is wrong where the reference is zero all over") {
+  const RootCause root =
+      root_of([](std::int32_t, std::int64_t i) { return i / kColumns >= 6 ? value_of("x", 0, i) : 0; }, Kind::kOutput,
+              {}, "tp=2", "m: {output: {tp: replicate}}", true);
+  CHECK(root.diagnosis == Cause::kRegion);
+  CHECK(root.sentence.find("wrong at 6-7 of dimension 0 only (2 of 8)") != std::string::npos);
 }
 
 TEST_CASE("noise is not taken for a mistake") {
