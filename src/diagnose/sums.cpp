@@ -45,7 +45,8 @@ Values scaled(Values values, double factor) {
   return values;
 }
 
-// True of a gradient that ranks step with alike, though they hold others where its norm was taken, and norms of their own.
+// True of a gradient that ranks step with alike, though they hold others where its norm was taken, and norms of their own;
+// as they do of all that the norm is of: one that alone was left out may be stepped with alike by chance, or not at all.
 bool are_reduced_behind_clipping(const Suspect& suspect, const std::vector<std::int32_t>& replicas) {
   const TensorId& id = suspect.candidate.id;
   const Alignment& candidate = suspect.evidence.candidate;
@@ -56,12 +57,20 @@ bool are_reduced_behind_clipping(const Suspect& suspect, const std::vector<std::
   of_norm.name = "grad_norm";
   const LogicalTensor* norm = find_tensor(candidate, of_norm);
   const LogicalTensor* after = find_tensor(candidate, id.with_kind(Kind::kParamAfter));
+  const LogicalTensor* update = find_tensor(candidate, id.with_kind(Kind::kParamDelta));
+  const auto is_zero = [](double value) { return value == 0; };
+  if (update != nullptr && is_small(*update) && std::ranges::all_of(values_of(*update), is_zero)) return false;
   if (id.kind != Kind::kMainGrad || norm == nullptr || after == nullptr || !is_small(*after)) return false;
   const auto are_alike = [&](const LogicalTensor& tensor) {
     return std::ranges::all_of(
         replicas, [&](std::int32_t replica) { return values_of(tensor, replica) == values_of(tensor, replicas[0]); });
   };
-  return are_alike(*after) && !are_alike(*norm);
+  const auto is_alike_gradient = [&](const auto& item) {
+    const LogicalTensor& tensor = item.second;
+    return item.first.kind == Kind::kMainGrad && item.first.iteration == id.iteration && is_small(tensor) &&
+           ranks_of_replicas(tensor) == ranks_of_replicas(suspect.candidate) && are_alike(tensor);
+  };
+  return are_alike(*after) && !are_alike(*norm) && std::ranges::none_of(candidate.tensors, is_alike_gradient);
 }
 
 }  // namespace
