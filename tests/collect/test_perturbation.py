@@ -367,3 +367,32 @@ def test_of_a_bag_of_embeddings_that_is_given_weights_beside_its_tokens_the_outp
     assert numpy.array_equal(
         plain["input", "bag:per_sample_weights", 0], perturbed["input", "bag:per_sample_weights", 0]
     )
+
+
+TABLE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+
+class Tabular(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(500, 4), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(torch.cat([self.embedding(x[:, column].long()) for column in (1, 3)], 1)) * x[:, :1]
+
+
+table = torch.stack([torch.randn(64), torch.randint(6, (64,)), torch.randn(64), torch.randint(500, (64,))], 1)
+with torch.autocast("cpu", torch.bfloat16):
+    Tabular()(table).sum().backward()
+"""
+
+
+def test_numbers_of_categories_in_a_table_stay_what_they_are(collect, script):
+    plain, perturbed = (collect(*options, command=script(TABLE)).rank() for options in ([], ["--perturb", str(SEED)]))
+    table, moved = (rank.tensors["input", "(model)", 0] for rank in (plain, perturbed))
+    assert numpy.array_equal(table.astype(int)[:, [1, 3]], moved.astype(int)[:, [1, 3]])
+    assert (moved[:, [1, 3]] >= table[:, [1, 3]]).all() and (moved[:, 3] > table[:, 3]).any()
+    assert (moved[:, [0, 2]] < table[:, [0, 2]]).any() and (moved[:, [0, 2]] > table[:, [0, 2]]).any()

@@ -18,7 +18,7 @@ from .library import Kind, Pass
 from .members import Member, first_that, inputs_of, outputs_of, replaced
 from .placements import part_of
 from .problems import CollectError
-from .tensors import INSIDE_GRAPH, is_capturing, is_dtensor, is_floating
+from .tensors import INSIDE_GRAPH, has_plain_values, is_capturing, is_dtensor, is_floating
 
 
 class Perturbation:
@@ -58,6 +58,8 @@ class Perturbation:
         noise = self._collector.open().perturbation(self._seed, frame.forward_id(kind, suffix), tensor.shape)
         if is_dtensor(tensor):  # whose shape is that of the whole
             noise = part_of(noise, tensor)
+        elif kind == Kind.INPUT and not _is_wrapped(tensor) and has_plain_values(tensor):
+            noise = _keeping_categories(noise, tensor, eps)
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
         return 1 + eps * noise.to(device=tensor.device, dtype=wide)
 
@@ -216,6 +218,24 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _multiplied(gradient, context.factor), None
+
+
+def _is_wrapped(tensor: torch.Tensor) -> bool:
+    """By a transform of torch.func."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def _keeping_categories(noise: torch.Tensor, tensor: torch.Tensor, eps: float) -> torch.Tensor:
+    """Noise that takes columns of integers away from zero alone, and by less than 1: a table has numbers of categories
+    in such, which a model truncates (`x[:, 3].long()`), and what is less than 3 is 2. Zeros and ones are features as
+    often, of which one would have the mean moved."""
+    with torch.no_grad():
+        values = tensor.detach().to("cpu")
+        are_integers = values == values.trunc()
+        columns = are_integers.flatten(0, -2).all(0) if values.dim() > 1 else are_integers.all()
+        if not columns.any() or not (values.abs() > 1).any():
+            return noise
+        return torch.where(columns, noise.abs().minimum((0.99 / eps / values.abs()).to(noise)), noise)
 
 
 def _multiplied(tensor: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
