@@ -107,6 +107,19 @@ def test_a_stretch_that_is_never_reduced_fails_on_its_own_rank(collect, plain):
     assert wrong == {f"{name} {kind}, iteration 0" for name, kind in itertools.product(names, kinds)}
 
 
+@pytest.mark.parametrize("way", ["original", "flat"])
+def test_a_module_with_two_names_has_its_parameters_under_both(collect, tmp_path, way):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("self.second.weight = self.first.weight", "self.second = self.first"))
+    reference = collect(command=ranks(1, program, "plain"))
+    candidate = collect("--axes", "dp=2", command=ranks(2, program, way))
+    assert candidate.code == 0 and len(candidate.messages) == 1, candidate.process.stderr
+    assert {"1.first.bias", "1.second.bias"} <= {*candidate.rank(0).names("param"), *candidate.rank(1).names("param")}
+    checks = ["--reference", reference.directory, "--candidate", candidate.directory, "-t", "default"]
+    process = run([TTRACE, "check", *checks])
+    assert process.returncode == 0 and " 0 missing" in process.stdout, process.stdout
+
+
 # Rank 0 has all of 0.weight and rank 1 all of 1.weight. What clips is taken hold of before the model's first call.
 SLICES = """
 import functools

@@ -138,16 +138,24 @@ class Chunk:
 
     def flattened_parameters(self) -> list[tuple[str, Share]]:
         """Names and shares of the parameters that are part of a flat one."""
-        return [
-            (self.name_in(owner, name), share)
-            for found in adapters.every(Adapter.flattened_parameters, self.root)
-            for owner, name, share in found
-        ]
+        found = [each for several in adapters.every(Adapter.flattened_parameters, self.root) for each in several]
+        names = self.names_in([(owner, name) for owner, name, _ in found])
+        return list(zip(names, (share for _, _, share in found), strict=True))
 
-    def name_in(self, owner: torch.nn.Module, name: str) -> str:
-        """Of the tensor that the module `owner` has as `name`."""
-        path = self.names.get(id(owner))
-        return name if path in (ROOT, None) else f"{path}.{name}"
+    def names_in(self, places: list[tuple[torch.nn.Module, str]]) -> list[str]:
+        """Of the tensors that modules have under their own names. A place comes once for each name of its module."""
+        counts: Counter[tuple[int, str]] = Counter()
+        names = []
+        for owner, name in places:
+            again = counts[id(owner), name]
+            counts[id(owner), name] += 1
+            path = self._paths_of(owner)[again] if again else self.names.get(id(owner))
+            names.append(name if path in (ROOT, None) else f"{path}.{name}")
+        return names
+
+    def _paths_of(self, module: torch.nn.Module) -> list[str]:
+        every = self.base.named_modules(remove_duplicate=False)
+        return [self._plain(path) or ROOT for path, each in every if each is module]
 
 
 class CallCounts(Counter[str]):

@@ -218,8 +218,7 @@ class Gradients:
         for places, tensor in adapter.gathered_parameters(handle):
             chunk = self._collector.clock.chunk_of(places[0][0])
             if chunk is not None and tensor.requires_grad:
-                names = [chunk.name_in(owner, name) for owner, name in places]
-                tensor.register_hook(self._parameter_hook(chunk, tensor, names))
+                tensor.register_hook(self._parameter_hook(chunk, tensor, chunk.names_in(list(places))))
 
     def _parameter_hook(
         self, chunk: Chunk, parameter: torch.Tensor, names: list[str], in_portions: bool = False
