@@ -123,12 +123,56 @@ bool is_gradient(Kind kind) {
   return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
 }
 
+void own(Group& group, Grouping& grouping) {
+  group.owned = true;
+  if (is_parameter_kind(group.id.kind)) return;
+  TensorPlacement& placement = grouping.by_shape.emplace_back(*group.placement);
+  placement.guessed = true;
+  group.placement = &placement;
+}
+
+bool is_activation(Kind kind) {
+  return kind == Kind::kInput || kind == Kind::kOutput || kind == Kind::kGradInput || kind == Kind::kGradOutput;
+}
+
+// Owns what modules are given and return that one coordinate alone calls, for the whole of the reference's samples, and
+// the gradients of their parameters, where each coordinate has such: experts that all ranks hold, and deal out among them.
+void own_calls(Grouping& grouping, const RankTable& table) {
+  std::map<std::string, std::optional<std::int64_t>, std::less<>> callers;  // nothing: several, or of some samples
+  for (const Group& group : grouping.groups) {
+    const std::string_view path = TensorName(group.id.name).path;
+    if (!is_activation(group.id.kind) || path == kRootModule || group.shards.empty()) continue;
+    const bool is_whole =
+        group.reference != nullptr && !group.placement->is_placed() && !group.of_sample &&
+        std::ranges::all_of(group.shards, [&](const Shard& shard) { return shard.entry->shape == *group.reference; });
+    const auto caller = is_whole ? only_coordinate(group, table, grouping.microbatches) : std::nullopt;
+    const auto [found, is_new] = callers.try_emplace(std::string(path), caller);
+    if (found->second != caller) found->second.reset();
+  }
+  std::set<std::int64_t> owners;
+  for (const auto& [path, caller] : callers) {
+    if (caller) owners.insert(*caller);
+  }
+  if (std::ssize(owners) != grouping.microbatches.ranks) return;
+  for (Group& group : grouping.groups) {
+    const std::string_view path = TensorName(group.id.name).path;
+    const bool is_gradient_of_parameter = group.id.kind == Kind::kParamGrad;
+    if (!(is_gradient_of_parameter || is_activation(group.id.kind)) || group.shards.empty()) continue;
+    const auto found = callers.find(is_gradient_of_parameter ? owner_of(path) : path);
+    if (found == callers.end() || !found->second) continue;
+    if (only_coordinate(group, table, grouping.microbatches) == found->second) own(group, grouping);
+  }
+}
+
 }  // namespace
 
 void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& layout) {
   if (!grouping.microbatches.are_slices() || layout.reference == nullptr) return;
   const auto parameters = owned_parameters(grouping, table, layout);
-  if (parameters.empty()) return;
+  if (parameters.empty()) {
+    own_calls(grouping, table);
+    return;
+  }
   auto modules = owned_modules(grouping, table, parameters);
   add_modules_around(parameters, layout, modules);
   for (Group& group : grouping.groups) {
@@ -141,12 +185,8 @@ void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& l
     const bool is_owned = is_parameter ? parameters.contains(group.id.name)
                                        : may_be_owned && !group.placement->is_placed() && coordinate.has_value();
     if (!is_owned || group.of_sample || group.shards.empty()) continue;
-    group.owned = true;
+    own(group, grouping);
     if (is_gradient(group.id.kind) && module != nullptr && module->is_final) group.loss = LossRole::kGradient;
-    if (is_parameter) continue;
-    TensorPlacement& placement = grouping.by_shape.emplace_back(*group.placement);
-    placement.guessed = true;
-    group.placement = &placement;
   }
 }
 

@@ -13,7 +13,8 @@ namespace ttrace {
 // activation, where the owner alone called them; and so is what the model is given whole on one rank alone. What an
 // owned module is given and returns is of the samples of all ranks, in an order that nothing tells: its placement is a
 // guess. Where a rank's gradient is at once the one that its step takes, it was averaged before, as its module's
-// gradients were: these have no factor.
+// gradients were: these have no factor. Where no parameters are owned, modules are that one rank alone calls for the whole
+// of the reference's samples, where each rank has such.
 void find_owned(Grouping& grouping, const RankTable& table, const ModelLayout& layout);
 
 }  // namespace ttrace
