@@ -174,23 +174,26 @@ void find_shared_losses(const RankTable& table, const Census& census, const Mode
 
 // Which orders of the micro-batches the inputs fit that both sides have, if any.
 struct FittingOrders {
-  bool blocked = true, interleaved = true;
+  bool all_blocked = true, all_interleaved = true;  // of integers
+  std::int64_t in_blocked = 0, in_interleaved = 0;  // inputs that the reference has in that micro-batch, bit for bit
 
-  bool are_open() const { return blocked && interleaved; }
+  bool are_blocked() const { return all_blocked == all_interleaved ? in_blocked > in_interleaved : all_blocked; }
+  bool are_open() const { return all_blocked && all_interleaved && in_blocked == in_interleaved; }
 };
 
 // Integers are the same bits on both sides, so that the inputs of the model tell which micro-batches a rank ran. Those
-// that the reference lacks, as another program's may, tell nothing.
+// that the reference lacks, as another program's may, tell nothing. Where some are wrong, as masks of other samples, what
+// most have tells, also of floating-point ones that the whole model is given.
 FittingOrders fitting_orders(const RankTable& table, const Census& census, const Microbatches& microbatches,
                              const ModelLayout& layout) {
   Microbatches blocks = microbatches;
   blocks.order = MicrobatchOrder::kBlocked;
   FittingOrders fitting;
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
-    if (!fitting.blocked && !fitting.interleaved) return;
-    if (entry.id.microbatch < 0 || is_floating(entry.dtype)) return;
+    if (entry.id.microbatch < 0 || entry.sketch) return;
     TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
-    if (!layout.shapes.contains({id.name, id.kind})) return;
+    const bool is_integer = !is_floating(entry.dtype);
+    if (!(is_integer || is_of_whole_model(id)) || !layout.shapes.contains({id.name, id.kind})) return;
     const std::int64_t coordinate = coordinate_on(rank, table, microbatches);
     const auto is_there = [&](const Microbatches& order) {
       id.microbatch = global_microbatch(order, entry.id.iteration, coordinate, entry.id.microbatch);
@@ -198,8 +201,11 @@ FittingOrders fitting_orders(const RankTable& table, const Census& census, const
       return found != layout.reference->tensors.end() && found->second.dtype == entry.dtype &&
              entry.shape == found->second.shape && has_elements_of(entry, *rank.trace, found->second);
     };
-    fitting.blocked = fitting.blocked && is_there(blocks);
-    fitting.interleaved = fitting.interleaved && is_there(microbatches);
+    const bool in_blocked = is_there(blocks), in_interleaved = is_there(microbatches);
+    fitting.in_blocked += in_blocked;
+    fitting.in_interleaved += in_interleaved;
+    fitting.all_blocked = fitting.all_blocked && (in_blocked || !is_integer);
+    fitting.all_interleaved = fitting.all_interleaved && (in_interleaved || !is_integer);
   });
   return fitting;
 }
@@ -324,7 +330,7 @@ Microbatches microbatches_of(const RankTable& table, const Census& census, const
   if (knows_reference && !rule.order && !result.are_slices() && orders_differ(result) &&
       !take_told_order(table, census, layout, result)) {
     const FittingOrders fitting = fitting_orders(table, census, result, layout);
-    if (fitting.blocked && !fitting.interleaved) result.order = MicrobatchOrder::kBlocked;
+    if (fitting.are_blocked()) result.order = MicrobatchOrder::kBlocked;
     result.deduced = result.order == MicrobatchOrder::kBlocked;
     result.open = fitting.are_open();
   }
