@@ -22,6 +22,7 @@
 #include "base/tensor_name.h"
 #include "diagnose/changed_after.h"
 #include "diagnose/further_calls.h"
+#include "diagnose/handed_states.h"
 #include "diagnose/hypothesis.h"
 #include "diagnose/light_jumps.h"
 #include "diagnose/loss_scales.h"
@@ -135,6 +136,13 @@ class Questions {
       if (is_root && !reasons_[i] && !describe_own_numbers(report_.findings[i], evidence_).empty()) {
         mark_followers(i, Reason::kOwnNumbers);
       }
+    }
+  }
+
+  void mark_handed_states() {
+    states_ = find_handed_states(report_, evidence_);
+    for (const std::size_t i : states_.findings) {
+      if (!reasons_[i]) reasons_[i] = Reason::kOwnNumbers;
     }
   }
 
@@ -542,6 +550,14 @@ class Questions {
       const bool is_cut = cut_.contains(iteration) || evidence_.candidate.joined.contains(iteration);
       return is_cut ? describe_cut(iteration) : describe_further_calls(finding, evidence_);
     }
+    if (reason == Reason::kOwnNumbers && std::ranges::binary_search(states_.findings, i)) {
+      return fmt::format(
+          "{}. The ranks along {} have parts of a sequence, and the last one's copy is the reference's: so it is with "
+          "the state in which each rank leaves its part, and hands it on. Where it is, leave out what is each rank's "
+          "own "
+          "by lines of the annotations: {}",
+          finding.message, states_.axis, states_.lines);
+    }
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {
       return fmt::format(
           "{}. In the reference the iteration changes it, of a model that no optimizer updates: a moving average or a "
@@ -667,7 +683,8 @@ class Questions {
   std::map<std::int32_t, bool> other_batches_;              // by iteration: whether its samples are more or fewer
   std::optional<std::string> few_shared_names_;
   std::map<std::int32_t, CutOfBatch> cut_;  // by iteration
-  std::optional<std::size_t> light_jump_;   // the finding that shows it
+  HandedStates states_;
+  std::optional<std::size_t> light_jump_;  // the finding that shows it
 };
 
 }  // namespace
@@ -679,6 +696,7 @@ bool set_questions_aside(Report& report, std::span<const std::optional<std::size
   questions.mark_microbatches();
   questions.mark_further_calls();
   questions.mark_own_numbers();
+  questions.mark_handed_states();
   questions.mark_changed_after();
   questions.mark_loss_scales();
   questions.mark_guesses();

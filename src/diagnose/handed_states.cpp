@@ -1,0 +1,145 @@
+#include "diagnose/handed_states.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "base/lookup.h"
+#include "base/mesh.h"
+#include "base/tensor_name.h"
+#include "diagnose/hypothesis.h"
+#include "judge/later_sums.h"
+#include "merge/values.h"
+
+namespace ttrace {
+namespace {
+
+bool is_activation(Kind kind) {
+  return kind == Kind::kInput || kind == Kind::kOutput || kind == Kind::kGradInput || kind == Kind::kGradOutput;
+}
+
+// The axis along which the ranks divide what the model is given behind its first dimension; empty where they divide none.
+std::string axis_of_sequences(const Alignment& candidate) {
+  for (const auto& [id, tensor] : candidate.tensors) {
+    if (id.kind != Kind::kInput || TensorName(id.name.get()).path != kRootModule) continue;
+    for (const AxisPlacement& axis : tensor.deduced) {
+      if (axis.placement == Placement::kShard && axis.dim > 0) return axis.axis;
+    }
+  }
+  return "";
+}
+
+// True for copies that nobody says are to agree, of which the last rank's alone is the reference's.
+bool is_state(const Finding& finding, const Evidence& evidence) {
+  if (finding.reason != Reason::kReplicasDisagree || finding.id.kind != Kind::kOutput || !finding.allowed) return false;
+  const LogicalTensor* own = find_tensor(evidence.candidate, finding.id);
+  const LogicalTensor* trusted = find_tensor(evidence.reference, finding.id);
+  if (own == nullptr || trusted == nullptr || own->annotated || !is_small(*own) || own->shape != trusted->shape) {
+    return false;
+  }
+  std::map<std::int32_t, std::int32_t> replicas;  // by rank
+  for (const Piece& piece : own->pieces()) replicas.try_emplace(piece.rank, piece.replica);
+  const Values whole = values_of(*trusted);
+  return replicas.size() > 1 && std::ranges::all_of(replicas, [&](const auto& item) {
+           const bool is_right = relative_distance(values_of(*own, item.second), whole) <= *finding.allowed;
+           return is_right == (item.first == replicas.rbegin()->first);
+         });
+}
+
+// The input of that name that a rank recorded; null where it has none.
+const Entry* input_on(std::int32_t rank, const TensorId& recorded, const Trace& trace) {
+  for (const RankTrace& one : trace.ranks) {
+    if (one.rank != rank) continue;
+    const TensorId wanted = recorded.with_kind(Kind::kInput);
+    const auto found = std::ranges::find_if(one.entries, [&](const Entry& entry) { return entry.id == wanted; });
+    return found == one.entries.end() ? nullptr : &*found;
+  }
+  return nullptr;
+}
+
+// True where each rank but the first is given, under the same name, the bits that the rank before has returned.
+bool is_given_on(const TensorId& state, const Evidence& evidence) {
+  if (evidence.candidate_trace == nullptr) return false;
+  std::map<std::int32_t, const Entry*> returned;  // by rank
+  for (const Piece& piece : find_tensor(evidence.candidate, state)->pieces()) {
+    returned.try_emplace(piece.rank, piece.entry);
+  }
+  const Entry* before = nullptr;
+  for (const auto& [rank, entry] : returned) {
+    const Entry* given = before == nullptr ? nullptr : input_on(rank, entry->id, *evidence.candidate_trace);
+    if (before != nullptr && (given == nullptr || given->checksum != before->checksum)) return false;
+    before = entry;
+  }
+  return true;
+}
+
+bool is_inside(std::string_view path, std::string_view module) {
+  return path.starts_with(module) && path.size() > module.size() && path[module.size()] == '.';
+}
+
+// True for what is given, or comes back, for a state, and for gradients inside a layer that returns one.
+bool is_beside(const Finding& finding, const std::vector<TensorId>& states, std::int32_t last_rank, bool is_right) {
+  const TensorName name(finding.id.name.get());
+  const bool is_lacking = finding.reason == Reason::kOmission;
+  if (is_lacking && finding.id.kind == Kind::kGradOutput && name.path == kRootModule) return is_right;
+  const bool spares_last = is_right && std::ranges::find(finding.ranks, last_rank) == finding.ranks.end();
+  return std::ranges::any_of(states, [&](const TensorId& state) {
+    if (state.iteration != finding.id.iteration || state.microbatch != finding.id.microbatch) return false;
+    if (state.name == finding.id.name) return true;
+    return finding.id.kind == Kind::kGradInput && spares_last &&
+           is_inside(name.path, TensorName(state.name.get()).path);
+  });
+}
+
+std::string lines_for(const std::set<TensorId>& ids) {
+  std::map<std::string, std::set<std::string_view>> kinds;
+  for (const TensorId& id : ids) {
+    std::string pattern = without_numbers(id.name.get());
+    std::ranges::replace(pattern, '#', '*');
+    kinds[printable(pattern)].insert(name_of(id.kind));
+  }
+  std::string lines;
+  for (const auto& [pattern, of_pattern] : kinds) {
+    std::string words;
+    for (const std::string_view kind : of_pattern) words += fmt::format("{}{}: local", words.empty() ? "" : ", ", kind);
+    lines += fmt::format("{}{}: {{{}}}", lines.empty() ? "" : "; ", pattern, words);
+  }
+  return lines;
+}
+
+}  // namespace
+
+HandedStates find_handed_states(const Report& report, const Evidence& evidence) {
+  HandedStates found;
+  found.axis = axis_of_sequences(evidence.candidate);
+  if (found.axis.empty()) return found;
+  const std::int32_t end = end_of_right_training(report.findings, report.passed);
+  const auto may_be_beside = [&](const Finding& finding) {
+    return is_wrong(finding) && is_activation(finding.id.kind);
+  };
+  std::vector<TensorId> states;
+  std::int32_t last_rank = 0;
+  for (const Finding& finding : report.findings) {
+    if (!may_be_beside(finding) || !is_state(finding, evidence)) continue;
+    if (finding.id.iteration >= end && !is_given_on(finding.id, evidence)) continue;
+    states.push_back(finding.id);
+    for (const Piece& piece : find_tensor(evidence.candidate, finding.id)->pieces()) {
+      last_rank = std::max(last_rank, piece.rank);
+    }
+  }
+  std::set<TensorId> ids;
+  for (std::size_t i = 0; i < report.findings.size() && !states.empty(); ++i) {
+    const Finding& finding = report.findings[i];
+    if (!may_be_beside(finding) || !is_beside(finding, states, last_rank, finding.id.iteration < end)) continue;
+    found.findings.push_back(i);
+    ids.insert(finding.id);
+  }
+  found.lines = lines_for(ids);
+  return found;
+}
+
+}  // namespace ttrace
