@@ -120,6 +120,17 @@ def test_a_module_with_two_names_has_its_parameters_under_both(collect, tmp_path
     assert process.returncode == 0 and " 0 missing" in process.stdout, process.stdout
 
 
+def test_a_frozen_parameter_beside_trained_ones_has_no_gradient(collect, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("batches = [", "model[2].bias.requires_grad_(False)\nbatches = [", 1))
+    reference = collect(command=ranks(1, program, "plain"))
+    candidate = collect("--axes", "dp=2", command=ranks(2, program, "original"))
+    assert "2.bias" not in candidate.rank(0).names("param_grad") and "2.weight" in candidate.rank(0).names("param_grad")
+    checks = ["--reference", reference.directory, "--candidate", candidate.directory, "-t", "default"]
+    process = run([TTRACE, "check", *checks])
+    assert process.returncode == 0, process.stdout
+
+
 # Rank 0 has all of 0.weight and rank 1 all of 1.weight. What clips is taken hold of before the model's first call.
 SLICES = """
 import functools

@@ -40,7 +40,9 @@ class FSDP1(Adapter, module=_MODULE, level=Level.WRAPPER):
         if handle._training_state.name != "FORWARD":
             return
         flat = handle.flat_param
-        for name, owner, _ in flat._param_infos:
+        for index, (name, owner, _) in enumerate(flat._param_infos):
+            if flat._params is not None and not flat._params[index].requires_grad:
+                continue  # the flat one has a gradient there all the same
             infos = flat._shared_param_infos
             shared = [(other, of) for of, other, _, *primary in infos if primary[:2] == [name, owner]]
             yield [(owner, name), *shared], getattr(owner, name)
