@@ -375,9 +375,10 @@ TEST_CASE("ranks that run consecutive micro-batches are known by the model's int
     CHECK(checked(one, with_microbatches(mesh, {{0, 1}, {3, 2}}), "").same());
     const Report dealt = checked(one, with_microbatches(mesh, {{0, 3}, {1, 2}}), "");
     CHECK(dealt.same());
-    // One twice, and another one not at all: as in turns, and different.
-    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 2}}), "")).size() == 6);
-    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 5}}), "")).size() == 6);
+    // One twice, and another one not at all: in the order that most have, and different in that one alone.
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 2}}), "")).size() == 2);
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 1}, {2, 5}}), "")).size() == 2);
+    CHECK(findings_in(checked(one, with_microbatches(mesh, {{0, 2}, {1, 5}}), "")).size() == 2);
   }
 }
 
@@ -447,15 +448,15 @@ TEST_CASE("slices of one micro-batch beside others that ranks run whole are told
   const Alignment candidate = align(two, {}, layout_of(align(one, {}, {})));
   CHECK(candidate.tensors.at(tensor_id(Kind::kOutput, "fc", 3)).pieces().at(0).rank == 1);
   CHECK(candidate.tensors.at(tensor_id(Kind::kOutput, "fc", 4)).pieces().size() == 2);
-  // Where what is left makes up nothing of the reference's, or one rank has more of it, nothing tells.
-  for (const auto& wrong : {process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {4}, {3, 4, 4}}}),
-                            process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {5}, {3, 4}}})}) {
-    CHECK(align(wrong, {}, layout_of(align(one, {}, {})))
-              .tensors.at(tensor_id(Kind::kOutput, "fc", 1))
-              .pieces()
-              .at(0)
-              .rank == 1);
-  }
+  // Where what is left makes up nothing of the reference's, or one rank has more of it, the order is that which most fit.
+  const auto rank_of_second = [&](const Trace& wrong) {
+    return align(wrong, {}, layout_of(align(one, {}, {})))
+        .tensors.at(tensor_id(Kind::kOutput, "fc", 1))
+        .pieces()[0]
+        .rank;
+  };
+  CHECK(rank_of_second(process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {4}, {3, 4, 4}}})) == 1);
+  CHECK(rank_of_second(process("dp=2", {{{1}, {2}, {1, 2}}, {{3}, {5}, {3, 4}}})) == 0);
 }
 
 TEST_CASE("inputs that a rank recomputes do not hide which micro-batches it runs") {
