@@ -553,9 +553,8 @@ class Questions {
     if (reason == Reason::kOwnNumbers && std::ranges::binary_search(states_.findings, i)) {
       return fmt::format(
           "{}. The ranks along {} have parts of a sequence, and the last one's copy is the reference's: so it is with "
-          "the state in which each rank leaves its part, and hands it on. Where it is, leave out what is each rank's "
-          "own "
-          "by lines of the annotations: {}",
+          "the state in which each rank leaves its part, and hands it on. Where it is, leave out each rank's own by "
+          "lines of the annotations: {}",
           finding.message, states_.axis, states_.lines);
     }
     if (reason == Reason::kOwnNumbers && find_tensor(evidence_.candidate, finding.id) == nullptr) {

@@ -1,5 +1,5 @@
-"""Experts that every rank holds, and of which each runs its own, for the samples of all ranks; the rest is data parallel
-by hand."""
+"""Experts that every rank holds, and of which each runs its own, for the samples of all ranks; the rest is data
+parallel by hand."""
 
 from job import MISTAKE, RANK, RANKS, dist, gathered, nn, own, scaled, summed, torch
 
@@ -21,7 +21,9 @@ class Gather(torch.autograd.Function):
 class Experts(nn.Module):
     def __init__(self):
         super().__init__()
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(EXPERTS))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(EXPERTS)
+        )
 
     def forward(self, slots):
         every = Gather.apply(slots)

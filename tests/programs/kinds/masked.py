@@ -8,7 +8,8 @@ MICROBATCHES = 4
 class Masked(nn.Module):
     def __init__(self):
         super().__init__()
-        self.token, self.inside = nn.Parameter(torch.randn(16)), nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+        self.token = nn.Parameter(torch.randn(16))
+        self.inside = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
 
     def forward(self, x, mask):
         return self.inside(torch.where(mask[..., None], self.token, x))
