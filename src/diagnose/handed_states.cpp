@@ -33,7 +33,7 @@ std::string axis_of_sequences(const Alignment& candidate) {
   return "";
 }
 
-// True for copies that nobody says are to agree, of which the last rank's alone is the reference's.
+// True for copies that nobody says are to agree, of which the last one alone is the reference's.
 bool is_state(const Finding& finding, const Evidence& evidence) {
   if (finding.reason != Reason::kReplicasDisagree || finding.id.kind != Kind::kOutput || !finding.allowed) return false;
   const LogicalTensor* own = find_tensor(evidence.candidate, finding.id);
@@ -41,13 +41,20 @@ bool is_state(const Finding& finding, const Evidence& evidence) {
   if (own == nullptr || trusted == nullptr || own->annotated || !is_small(*own) || own->shape != trusted->shape) {
     return false;
   }
-  std::map<std::int32_t, std::int32_t> replicas;  // by rank
-  for (const Piece& piece : own->pieces()) replicas.try_emplace(piece.rank, piece.replica);
+  std::set<std::int32_t> replicas;
+  for (const Piece& piece : own->pieces()) replicas.insert(piece.replica);
   const Values whole = values_of(*trusted);
-  return replicas.size() > 1 && std::ranges::all_of(replicas, [&](const auto& item) {
-           const bool is_right = relative_distance(values_of(*own, item.second), whole) <= *finding.allowed;
-           return is_right == (item.first == replicas.rbegin()->first);
+  return replicas.size() > 1 && std::ranges::all_of(replicas, [&](std::int32_t replica) {
+           const bool is_right = relative_distance(values_of(*own, replica), whole) <= *finding.allowed;
+           return is_right == (replica == *replicas.rbegin());
          });
+}
+
+// The ranks that hold the last copy.
+std::set<std::int32_t> last_ranks_of(const LogicalTensor& state) {
+  std::map<std::int32_t, std::set<std::int32_t>> ranks;  // by replica
+  for (const Piece& piece : state.pieces()) ranks[piece.replica].insert(piece.rank);
+  return ranks.rbegin()->second;
 }
 
 // The input of that name that a rank recorded; null where it has none.
@@ -82,11 +89,13 @@ bool is_inside(std::string_view path, std::string_view module) {
 }
 
 // True for what is given, or comes back, for a state, and for gradients inside a layer that returns one.
-bool is_beside(const Finding& finding, const std::vector<TensorId>& states, std::int32_t last_rank, bool is_right) {
+bool is_beside(const Finding& finding, const std::vector<TensorId>& states, const std::set<std::int32_t>& last_ranks,
+               bool is_right) {
   const TensorName name(finding.id.name.get());
   const bool is_lacking = finding.reason == Reason::kOmission;
   if (is_lacking && finding.id.kind == Kind::kGradOutput && name.path == kRootModule) return is_right;
-  const bool spares_last = is_right && std::ranges::find(finding.ranks, last_rank) == finding.ranks.end();
+  const auto is_last = [&](std::int32_t rank) { return last_ranks.contains(rank); };
+  const bool spares_last = is_right && std::ranges::none_of(finding.ranks, is_last);
   return std::ranges::any_of(states, [&](const TensorId& state) {
     if (state.iteration != finding.id.iteration || state.microbatch != finding.id.microbatch) return false;
     if (state.name == finding.id.name) return true;
@@ -122,19 +131,17 @@ HandedStates find_handed_states(const Report& report, const Evidence& evidence) 
     return is_wrong(finding) && is_activation(finding.id.kind);
   };
   std::vector<TensorId> states;
-  std::int32_t last_rank = 0;
+  std::set<std::int32_t> last_ranks;
   for (const Finding& finding : report.findings) {
     if (!may_be_beside(finding) || !is_state(finding, evidence)) continue;
     if (finding.id.iteration >= end && !is_given_on(finding.id, evidence)) continue;
     states.push_back(finding.id);
-    for (const Piece& piece : find_tensor(evidence.candidate, finding.id)->pieces()) {
-      last_rank = std::max(last_rank, piece.rank);
-    }
+    last_ranks.merge(last_ranks_of(*find_tensor(evidence.candidate, finding.id)));
   }
   std::set<TensorId> ids;
   for (std::size_t i = 0; i < report.findings.size() && !states.empty(); ++i) {
     const Finding& finding = report.findings[i];
-    if (!may_be_beside(finding) || !is_beside(finding, states, last_rank, finding.id.iteration < end)) continue;
+    if (!may_be_beside(finding) || !is_beside(finding, states, last_ranks, finding.id.iteration < end)) continue;
     found.findings.push_back(i);
     ids.insert(finding.id);
   }
