@@ -18,10 +18,6 @@
 namespace ttrace {
 namespace {
 
-bool is_activation(Kind kind) {
-  return kind == Kind::kInput || kind == Kind::kOutput || kind == Kind::kGradInput || kind == Kind::kGradOutput;
-}
-
 // The axis along which the ranks divide what the model is given behind its first dimension; empty where they divide none.
 std::string axis_of_sequences(const Alignment& candidate) {
   for (const auto& [id, tensor] : candidate.tensors) {
@@ -33,9 +29,14 @@ std::string axis_of_sequences(const Alignment& candidate) {
   return "";
 }
 
+bool may_be_state(const Finding& finding) {
+  return is_wrong(finding) && finding.reason == Reason::kReplicasDisagree && finding.id.kind == Kind::kOutput &&
+         finding.allowed.has_value();
+}
+
 // True for copies that nobody says are to agree, of which the last one alone is the reference's.
 bool is_state(const Finding& finding, const Evidence& evidence) {
-  if (finding.reason != Reason::kReplicasDisagree || finding.id.kind != Kind::kOutput || !finding.allowed) return false;
+  if (!may_be_state(finding)) return false;
   const LogicalTensor* own = find_tensor(evidence.candidate, finding.id);
   const LogicalTensor* trusted = find_tensor(evidence.reference, finding.id);
   if (own == nullptr || trusted == nullptr || own->annotated || !is_small(*own) || own->shape != trusted->shape) {
@@ -84,10 +85,6 @@ bool is_given_on(const TensorId& state, const Evidence& evidence) {
   return true;
 }
 
-bool is_inside(std::string_view path, std::string_view module) {
-  return path.starts_with(module) && path.size() > module.size() && path[module.size()] == '.';
-}
-
 // True for what is given, or comes back, for a state, and for gradients inside a layer that returns one.
 bool is_beside(const Finding& finding, const std::vector<TensorId>& states, const std::set<std::int32_t>& last_ranks,
                bool is_right) {
@@ -99,11 +96,12 @@ bool is_beside(const Finding& finding, const std::vector<TensorId>& states, cons
   return std::ranges::any_of(states, [&](const TensorId& state) {
     if (state.iteration != finding.id.iteration || state.microbatch != finding.id.microbatch) return false;
     if (state.name == finding.id.name) return true;
-    return finding.id.kind == Kind::kGradInput && spares_last &&
-           is_inside(name.path, TensorName(state.name.get()).path);
+    const std::string_view layer = TensorName(state.name.get()).path;
+    return finding.id.kind == Kind::kGradInput && spares_last && layer != kRootModule && is_inside(name.path, layer);
   });
 }
 
+// Lines of annotations that leave these out, as `layers.*:1: {input: local, output: local}`.
 std::string lines_for(const std::set<TensorId>& ids) {
   std::map<std::string, std::set<std::string_view>> kinds;
   for (const TensorId& id : ids) {
@@ -123,17 +121,15 @@ std::string lines_for(const std::set<TensorId>& ids) {
 }  // namespace
 
 HandedStates find_handed_states(const Report& report, const Evidence& evidence) {
+  if (std::ranges::none_of(report.findings, may_be_state)) return {};  // a large trace has many tensors to look at
   HandedStates found;
   found.axis = axis_of_sequences(evidence.candidate);
   if (found.axis.empty()) return found;
   const std::int32_t end = end_of_right_training(report.findings, report.passed);
-  const auto may_be_beside = [&](const Finding& finding) {
-    return is_wrong(finding) && is_activation(finding.id.kind);
-  };
   std::vector<TensorId> states;
   std::set<std::int32_t> last_ranks;
   for (const Finding& finding : report.findings) {
-    if (!may_be_beside(finding) || !is_state(finding, evidence)) continue;
+    if (!is_state(finding, evidence)) continue;
     if (finding.id.iteration >= end && !is_given_on(finding.id, evidence)) continue;
     states.push_back(finding.id);
     last_ranks.merge(last_ranks_of(*find_tensor(evidence.candidate, finding.id)));
@@ -141,7 +137,7 @@ HandedStates find_handed_states(const Report& report, const Evidence& evidence) 
   std::set<TensorId> ids;
   for (std::size_t i = 0; i < report.findings.size() && !states.empty(); ++i) {
     const Finding& finding = report.findings[i];
-    if (!may_be_beside(finding) || !is_beside(finding, states, last_ranks, finding.id.iteration < end)) continue;
+    if (!is_wrong(finding) || !is_beside(finding, states, last_ranks, finding.id.iteration < end)) continue;
     found.findings.push_back(i);
     ids.insert(finding.id);
   }

@@ -44,6 +44,18 @@ def summed(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+class Gather(torch.autograd.Function):
+    """All ranks' parts; each gets back what all make of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return gathered(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return own(summed(gradient))
+
+
 class Copy(torch.autograd.Function):
     """To all ranks: their gradients are summed."""
 
