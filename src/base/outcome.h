@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/annotation.h"
 #include "base/configuration.h"
 #include "base/finding.h"
 #include "base/mapping.h"
@@ -234,6 +235,8 @@ struct Explanation {
   std::vector<RootCause> roots;                     // in execution order; none where nobody looked for them
   std::vector<Question> questions;                  // one for each reason (`is_in_question`)
   std::optional<std::int64_t> wrong_in_second_run;  // number of wrong tensors; none: there was no second run
+  // Of the candidate's loss and gradients in all micro-batches, as the bytes tell it. None: said, or the reference's.
+  std::optional<Factor> told_loss_scale;
   // Attributes of modules that are configured otherwise than in the reference (diagnose/configurations.h).
   std::vector<OtherAttribute> configured;
 };

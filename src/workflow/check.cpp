@@ -677,7 +677,9 @@ Checked check(const CheckOptions& options) {
   if (!possible) return checked;
   Checked scaled = check_with(options, possible, team, nullptr);
   const bool holds = holds_with_scale(scaled.report, checked.report, possible->may_explain_all);
-  return holds ? std::move(scaled) : std::move(checked);
+  if (!holds) return checked;
+  if (possible->microbatches.empty()) scaled.report.explanation.told_loss_scale = factor_of(possible->factor);
+  return scaled;
 }
 
 }  // namespace ttrace

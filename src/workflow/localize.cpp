@@ -37,6 +37,7 @@ std::optional<CollectOptions> second_run_options(const CheckOptions& check, cons
   run.stdout_to_stderr = true;  // where ours has the report
   run.rewrite.inject = check.reference;
   run.rewrite.layout = check.candidate;
+  run.rewrite.loss_scale = first.explanation.told_loss_scale;
   if (plan.parameters) run.rewrite.inject_params = check.reference;
   return run;
 }

@@ -139,9 +139,10 @@ void scatter_trace(Trace source, const RewriteOptions& options, const Annotation
                    const Rewriting& rewriting, const fs::path& scratch) {
   std::optional<Trace> earlier;
   if (!options.layout.empty()) earlier = read_trace(options.layout);
-  const Annotations annotations = load_annotations(annotation_source, earlier ? *earlier : source);
+  Annotations annotations = load_annotations(annotation_source, earlier ? *earlier : source);
   const AlignedTrace reference = align_whole(std::move(source), annotations);
   std::optional<AlignedTrace> layout;
+  if (options.loss_scale) annotations.loss_scale = options.loss_scale;
   if (earlier) layout = align_trace(std::move(*earlier), annotations, layout_of(reference.alignment));
   const AlignedTrace& held = layout ? *layout : reference;
   try {

@@ -17,6 +17,8 @@ struct RewriteOptions {
   // An earlier trace of the same command, which tells the shards of its ranks. Empty: the shards are those of the trace
   // above.
   std::filesystem::path layout;
+  // Of that command's loss and gradients, where an earlier check has told it and nothing says it.
+  std::optional<Factor> loss_scale;
 };
 
 // Both are null where the options ask for nothing.
