@@ -183,6 +183,27 @@ def test_a_container_that_cannot_be_copied_is_named_and_not_left_unperturbed():
         replaced([stubborn], old, new)
 
 
+def test_a_container_with_a_copy_of_its_own_is_copied_with_another_tensor():
+    import copy
+    from dataclasses import dataclass
+
+    import torch
+
+    from ttrace_torch.members import replaced
+
+    @dataclass
+    class Intermediates:
+        hidden: torch.Tensor
+        layers: list
+
+        def __copy__(self):
+            return Intermediates(self.hidden, [copy.copy(each) for each in self.layers])
+
+    old, new, kept = torch.ones(2), torch.zeros(2), torch.ones(2)
+    again = replaced(Intermediates(old, [[kept]]), old, new)
+    assert again.hidden is new and again.layers[0][0] is kept
+
+
 COMPILED = """
 import torch
 from torch import nn

@@ -180,7 +180,8 @@ def replaced(value: Any, old: torch.Tensor, new: torch.Tensor, look: _Look | Non
         again = _with_members(value, items, members)
     except Exception as error:
         raise CollectError(f"a {type(value).__name__} cannot be copied with another tensor in it: {error!r}") from error
-    if any(member is not members[key] for key, member in _items(again)):
+    held = dict(_items(again))  # what is the same may have been copied, too, by a class's own `__copy__`
+    if any(members[key] is not before and held.get(key) is not members[key] for key, before in items):
         raise CollectError(f"a {type(value).__name__} cannot be copied with another tensor in it: the copy has the old")
     return again
 
