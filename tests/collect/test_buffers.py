@@ -66,6 +66,48 @@ def test_models_that_no_optimizer_updates_are_recorded_where_the_iteration_has_c
     assert abs(changed - 0.1 * trace.tensors["param_delta", "0.weight", -1]).max() < 1e-6
 
 
+IN_A_FUNCTION = """
+import copy
+import gc
+import torch
+def train():
+    model = torch.nn.Linear(4, 4)
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        model(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for mine, other in zip(average.parameters(), model.parameters()):
+            mine.data.lerp_(other.data, 0.1)
+train()
+gc.collect()
+"""
+
+
+def test_an_average_that_ends_with_the_function_that_made_it_is_recorded_of_the_last_iteration(tmp_path):
+    (tmp_path / "program.py").write_text(IN_A_FUNCTION)
+    command = [TTRACE, "collect", "--iterations", "0-2", "-o", tmp_path / "trace"]
+    collected = run([*command, "--", *ranks(1, tmp_path / "program.py")])
+    assert collected.returncode == 0, collected.stderr
+    trace = RankFile(tmp_path / "trace" / "rank-00000.h5")
+    assert [key[0] for key in trace.all if key[4:] == ("buffer_after", "Linear.weight")] == [0, 1, 2]
+
+
+def test_copies_in_a_list_have_the_programs_name_for_it_also_where_it_has_been_found_before():
+    import torch
+
+    from ttrace_torch.weight_copies import Found, _title
+
+    class Trainer:
+        def __init__(self):
+            self.average = [torch.ones(2)]
+
+    trainer = Trainer()
+    found = [Found("average", trainer.average, ["weight"], "") for _ in range(8)]
+    assert _title(trainer.average) == "Trainer.average" and len(found) == 8
+
+
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
     """checked(candidate's program) -> the JSON report of its check against PROGRAM"""

@@ -34,6 +34,9 @@ class Buffers:
         self._others: list[weakref.ref[torch.nn.Module]] = []  # modules that are no chunks, in the order of their names
         self._looks = looks
         self._before: dict[int, Fingerprints] = {}  # by id of the module, in this iteration
+        # Keeps alive until the iteration is left what it began with: the last one is left when the program ends, behind
+        # the function that made them.
+        self._held: list[torch.nn.Module] = []
 
     def install(self) -> None:
         self._looks.on_iteration.append(self._begin_iteration)
@@ -43,13 +46,15 @@ class Buffers:
         self._collector.on_iteration_left.append(self._record_after)
 
     def _begin_iteration(self) -> None:
-        self._before = {id(other): self._fingerprints(other) for other in self._living()}
+        self._held = self._living()
+        self._before = {id(other): self._fingerprints(other) for other in self._held}
 
     def _record_after(self) -> None:
         for chunk in self._collector.clock.chunks.values():
             if chunk.microbatches:
                 self._record(Kind.BUFFER_AFTER, chunk)
         self._record_others()
+        self._held = []
 
     def _record(self, kind: Kind, chunk: Chunk) -> None:
         for name, owner, buffer in chunk.buffers():

@@ -29,6 +29,9 @@ _WRAPPED = ("", "module.")  # what a wrapper's parameters may begin with
 class Found:
     """A list or dict, which has the copies also where the program puts others in their place."""
 
+    # Without a __dict__ it is no object that is found to hold the list as its attribute.
+    __slots__ = ("_holder", "_names", "_prefix", "before", "title")
+
     def __init__(self, title: str, holder: Holder, names: list[str], prefix: str):
         self.title = title
         self._holder, self._names, self._prefix = holder, names, prefix
