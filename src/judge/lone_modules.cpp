@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "align/passed_on.h"
+#include "align/recorded_bits.h"
 #include "base/count_of.h"
 #include "base/describe.h"
 #include "base/tensor_name.h"
@@ -71,17 +72,46 @@ class Paths {
     return has_values && given == passed_on;
   }
 
-  bool has_parameters(const std::string& module) const {
+  // True where the side calls nothing but modules inside of it.
+  bool calls_parts_alone(const std::string& module) const {
+    return !tensors_.contains(module) && !in_part_.contains(module) &&
+           has_inside_of(module, [](Kind kind) { return is_made(kind) || is_given(kind); });
+  }
+
+  // True where what the module is given and makes has the bits of what modules inside are given and make, each of which
+  // `other` holds as well.
+  bool is_shown_by_parts(const std::string& module, const Paths& other) const {
+    const auto found = tensors_.find(module);
+    return found != tensors_.end() && !in_part_.contains(module) &&
+           std::ranges::all_of(found->second, [&](const TensorId& id) { return is_shown_inside(id, module, other); });
+  }
+
+  bool has_parameters(const std::string& module) const { return has_inside_of(module, is_parameter_kind); }
+
+ private:
+  bool is_shown_inside(const TensorId& whole, const std::string& module, const Paths& other) const {
+    const LogicalTensor& tensor = side_.tensors.at(whole);
     const std::string inside = module + ".";
     for (auto at = tensors_.lower_bound(inside); at != tensors_.end() && at->first.starts_with(inside); ++at) {
-      const std::vector<TensorId>& ids = at->second;
-      if (std::any_of(ids.begin(), ids.end(), [](const TensorId& id) { return is_parameter_kind(id.kind); }))
-        return true;
+      const bool is_shown = std::ranges::any_of(at->second, [&](const TensorId& id) {
+        return id.kind == whole.kind && id.pass == whole.pass && id.microbatch == whole.microbatch &&
+               id.iteration == whole.iteration && other.side_.tensors.contains(id) &&
+               have_same_recorded_bits(side_.tensors.at(id), tensor);
+      });
+      if (is_shown) return true;
     }
     return false;
   }
 
- private:
+  bool has_inside_of(const std::string& module, const std::function<bool(Kind)>& is_of_kind) const {
+    const std::string inside = module + ".";
+    for (auto at = tensors_.lower_bound(inside); at != tensors_.end() && at->first.starts_with(inside); ++at) {
+      const std::vector<TensorId>& ids = at->second;
+      if (std::any_of(ids.begin(), ids.end(), [&](const TensorId& id) { return is_of_kind(id.kind); })) return true;
+    }
+    return false;
+  }
+
   bool has_inside(const std::string& module) const {
     const std::string inside = module + ".";
     const auto tensor = tensors_.lower_bound(inside);
@@ -141,6 +171,17 @@ void waive_lone_modules(const Alignment& reference, const Alignment& candidate, 
         return module != kRootModule && !of_reference.has_any(module) && !of_candidate.has_parameters(module);
       },
       "the reference does not have, and that have no parameters; what they do shows in the modules after them",
+      matching);
+  waive(
+      Reason::kMissingInReference,
+      [&](const std::string& module) { return module != kRootModule && of_reference.calls_parts_alone(module); },
+      "the reference does not call, but what is inside them; what they do shows there", matching);
+  waive(
+      Reason::kMissingInCandidate,
+      [&](const std::string& module) {
+        return of_candidate.calls_parts_alone(module) && of_reference.is_shown_by_parts(module, of_candidate);
+      },
+      "the candidate does not call, but what is inside them; what they are given and make shows there, bit for bit",
       matching);
 }
 

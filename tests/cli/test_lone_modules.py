@@ -138,3 +138,39 @@ def test_a_module_that_the_other_side_calls_less_often_stays_missing(check):
     calls = passing("norm", GIVEN)
     report = check("reference", model(calls), model(calls[:4]), expect=1)
     assert report["counts"]["missing"] == 4
+
+
+def parts(value=1.0):
+    """A module that calls two others inside of it, with a parameter each."""
+    first = passing("head.norm", GIVEN, made=GIVEN * 2)
+    second = [
+        tensor.with_values(tensor.values * value) if tensor.kind == "output" else tensor
+        for tensor in passing("head.fc", GIVEN * 2, made=GIVEN * 3)
+    ]
+    return [*first, *second, *(Tensor(f"head.{part}.weight", GIVEN, "param", microbatch=-1) for part in ("norm", "fc"))]
+
+
+def whole(value=1.0):
+    """What that module is given and makes itself."""
+    outer = [Tensor("head", GIVEN, "input", microbatch=m) for m in range(2)]
+    outer += [Tensor("head", made * value, microbatch=m) for m, made in enumerate((GIVEN * 2, GIVEN * 3))]
+    return outer
+
+
+@pytest.mark.parametrize(("side", "lacking"), [("reference", "candidate"), ("candidate", "reference")])
+def test_a_module_of_which_one_side_calls_the_parts_alone_is_waived_and_named(check, side, lacking):
+    report = check(side, model(parts(), whole()), model(parts()), expect=0)
+    assert (report["counts"]["missing"], report["waived"]) == (0, 4)
+    (note,) = report["notes"]
+    assert f"of modules that the {lacking} does not call, but what is inside them" in note and "head" in note
+
+
+def test_a_module_that_makes_more_of_its_parts_than_the_candidate_that_calls_these_stays_missing(check):
+    report = check("reference", model(parts(), whole(2.0)), model(parts()), expect=1)
+    assert report["counts"]["missing"] == 4
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_what_is_wrong_in_a_part_is_found_there(check, side):
+    report = check(side, model(parts(), whole()), model(parts(1.5)), expect=1)
+    assert (report["root_cause"]["name"], report["counts"]["missing"]) == ("head.fc", 0)
