@@ -43,8 +43,10 @@ class ShapePlacer {
       keep_those_that_follow(*lead, subject);
       candidates_.keep_those_with_equal_copies(subject);
     }
-    while (settle_by_others()) {
-    }
+    do {
+      while (settle_by_others()) {
+      }
+    } while (settle_by_custom());
     for (auto& [key, subject] : subjects_) place(key, subject);
   }
 
@@ -185,6 +187,23 @@ class ShapePlacer {
     return any;
   }
 
+  // Settles a subject of which nothing else tells the placement, where slices of the batch lie along the first dimension
+  // in one of those that fit: a guess, which bytes that are the reference's prove. Returns false when none was.
+  bool settle_by_custom() {
+    for (auto& [key, subject] : subjects_) {
+      if (subject.settled || subject.candidates.size() < 2) continue;
+      std::vector<Assignment> first;
+      for (const Assignment& assignment : subject.candidates) {
+        if (sliced_dimension(subject, assignment) == 0) first.push_back(assignment);
+      }
+      if (first.size() != 1) continue;
+      subject.settled = first[0];
+      subject.by_custom = true;
+      return true;
+    }
+    return false;
+  }
+
   // One of several placements that fit, as a rule has it: `tp_dim: 0`.
   static std::string describe(const OpenSubject& subject, const Assignment& assignment) {
     std::vector<std::string> words;
@@ -267,7 +286,7 @@ class ShapePlacer {
     const bool may_be_others =
         grouping_.microbatches.open_lists || grouping_.microbatches.lists.is_open(subject.groups[0]->id);
     if (may_be_others && is_activation && subject.groups[0]->loss == LossRole::kNone) return true;
-    if (samples.open) return true;
+    if (samples.open || subject.by_custom) return true;
     const bool splits = !splits_nothing(assignment);
     const bool is_one_value = is_parameter_kind(kind) || kind == Kind::kScalar;
     const bool is_of_microbatch = subject.groups[0]->id.microbatch >= 0;

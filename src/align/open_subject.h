@@ -40,6 +40,7 @@ struct OpenSubject {
   std::vector<OpenAxis> open;
   std::vector<Assignment> candidates;
   std::optional<Assignment> settled;
+  bool by_custom = false;  // settled because samples mostly lie along the first dimension
   std::optional<Longer> longer;
   std::map<const Group*, FlatRows> flat;
 };
