@@ -223,13 +223,14 @@ RowsByName rows_of(const Ranks& ranks, std::int32_t iteration, std::size_t dim) 
 }
 
 // True where the ranks' rows are as many as the reference's, of their shape and more than one value, and half of them
-// the reference's own.
+// the reference's own; or fewer, and all its own, as where a rank leaves out a micro-batch.
 bool are_divided(const Rows& whole, const Rows& parts) {
-  if (whole.shapes != parts.shapes || whole.hashes.size() != parts.hashes.size()) return false;
+  if (whole.shapes != parts.shapes || whole.hashes.size() < parts.hashes.size()) return false;
   if (std::set(whole.hashes.begin(), whole.hashes.end()).size() < 2) return false;
   std::vector<std::uint64_t> common;
   std::set_intersection(whole.hashes.begin(), whole.hashes.end(), parts.hashes.begin(), parts.hashes.end(),
                         std::back_inserter(common));
+  if (whole.hashes.size() > parts.hashes.size() && common.size() < parts.hashes.size()) return false;
   return 2 * common.size() >= whole.hashes.size();
 }
 

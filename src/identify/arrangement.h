@@ -22,8 +22,8 @@ struct ToldAxes {
 //   tp   all are given the same, or nothing, and hold parts of parameters, most of them the reference's stretches in the
 //        order of the ranks; beside dp where ranks in a row, or those apart, do,
 //   pp   each holds parameters of its own, mostly the reference's, and the last rank alone has a loss.
-// Half of the rows that are divided must be the reference's, bit for bit: a rank with wrong samples shows in the
-// comparison, not here.
+// Half of the rows that are divided must be the reference's, bit for bit, and all of them where they are fewer: a rank
+// with wrong samples, or that leaves some out, shows in the comparison, not here.
 ToldAxes axes_told_by(const Trace& reference, const Trace& candidate);
 
 // Returns the axes to propose for a run of several ranks that nobody arranges, by its first iteration: "pp=4" where the

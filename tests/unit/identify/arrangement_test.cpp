@@ -67,6 +67,21 @@ TEST_CASE("ranks with the model and samples of their own are data parallel, with
   CHECK(told(owners) == "dp=2");
 }
 
+TEST_CASE("ranks of which one leaves samples out are data parallel, others' samples are told by none") {
+  Job short_of_some(2), others(2);  // of the three samples that the reference is given
+  Job whole(1);
+  whole.param(0, "0.weight", {4, 2}, kWeight).param(0, "1.bias", {2}, kBias).given(0, {3, 4}, kBatch);
+  for (const std::size_t rank : {0, 1}) {
+    for (Job* job : {&short_of_some, &others}) {
+      job->param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias);
+    }
+    short_of_some.given(rank, {1, 4}, rows_of(kBatch, 4 * rank, 4 * rank + 4));
+    others.given(rank, {1, 4}, rows_of(kBatch, 3 * rank + 1, 3 * rank + 5));
+  }
+  CHECK(axes_told_by(whole.trace, short_of_some.trace).axes == "dp=2");
+  CHECK(axes_told_by(whole.trace, others.trace).axes.empty());
+}
+
 TEST_CASE("experts that each rank numbers from 0 are told by their bytes") {
   Job trusted(1), job(2);
   trusted.given(0, {2, 3, 2}, kBatch).param(0, "1.bias", {2}, kBias);
