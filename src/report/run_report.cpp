@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kWaivedShown = 10;
+constexpr std::size_t kOthersShown = 4;  // of what is configured otherwise
 
 std::int64_t count_candidates(const RunReport& report, RunVerdict verdict) {
   return std::count_if(report.candidates.begin(), report.candidates.end(),
@@ -98,6 +99,25 @@ void add_questions(const CandidateReport& candidate, std::vector<DetailLine>& li
   }
 }
 
+// Adds what may be why a candidate differs; not its command, which the file has.
+void add_what_is_otherwise(const CandidateReport& candidate, std::vector<DetailLine>& lines) {
+  const Report& report = candidate.report;
+  if (report.verdict() != RunVerdict::kDifferent) return;
+  std::vector<std::string> texts;
+  for (const OtherAttribute& other : report.explanation.configured) {
+    texts.push_back(fmt::format("{}: {}", other.module, text_of(other)));
+  }
+  for (const OtherSurrounding& other : report.runs.surroundings) {
+    if (other.what != "command") texts.push_back(text_of(other));
+  }
+  for (std::size_t i = 0; i < std::min(kOthersShown, texts.size()); ++i) {
+    lines.push_back({fmt::format("{}: configured otherwise: {}", candidate.name, texts[i])});
+  }
+  if (texts.size() > kOthersShown) {
+    lines.push_back({fmt::format("{}: ... and {} more: --json", candidate.name, texts.size() - kOthersShown)});
+  }
+}
+
 // Returns the candidate that the last line is about: the first that differs, else the first that could not be checked.
 // Null if all are the same.
 const CandidateReport* candidate_of_sentence(const RunReport& report) {
@@ -130,6 +150,7 @@ std::vector<DetailLine> detail_lines(const RunReport& report) {
     }
     if (!candidate.problem.empty()) continue;
     add_questions(candidate, lines);
+    add_what_is_otherwise(candidate, lines);
     lines.push_back({fmt::format("{}: all findings: {}", candidate.name, candidate.report.advice.all_findings), true});
   }
   for (const std::string& note : report.notes) lines.push_back({"note: " + note});

@@ -54,6 +54,16 @@ TEST_CASE("what a candidate leaves open is asked where its answer is") {
   CHECK(holds(to_text(run({same("a"), asked}), {}), "b: question about 2 tensors: mlp output: write a line\n"));
 }
 
+TEST_CASE("what a candidate that differs is configured otherwise by is said, its command is not") {
+  CandidateReport other = different("b");
+  other.report.explanation.configured = {{"layers.2", 1, "window", "3", "None", {}}};
+  other.report.runs.surroundings = {{"command", "", "--tp 2"}, {"seed of torch", "43", "42"}};
+  const std::string text = to_text(run({same("a"), other}), {});
+  CHECK(holds(text, "b: configured otherwise: layers.2: window None, reference 3\n"));
+  CHECK(holds(text, "b: configured otherwise: seed of torch 42, reference 43\n"));
+  CHECK(!holds(text, "--tp 2"));
+}
+
 TEST_CASE("names from traces stay text in Markdown") {
   const RunReport report = run({candidate("a", test::report_of({test::wrong("<b>|x`*_[y](z)")}, 1))});
   const std::string markdown = to_markdown(report);
