@@ -354,8 +354,11 @@ std::optional<Diagnosis> diagnose_gradient_of_loss(const Finding& finding, const
   if (found && !accounts && found->group == kOfWeights) {
     found->what += "; by how much the loss itself is wrong they do not tell";
   } else if (found && !accounts) {
+    // Where a gradient is wrong says nothing of how much; a number of times does.
+    constexpr std::array kOfSize = {Cause::kUniformFactor, Cause::kRankFactor, Cause::kMeanOfMeans, Cause::kOtherLoss};
+    const bool tells_size = std::ranges::find(kOfSize, found->cause) != kOfSize.end();
+    if (tells_size) found->what += "; that does not account for all that the loss is wrong by";
     found->cause = Cause::kRegion;
-    found->what += "; that does not account for all that the loss is wrong by";
   }
   return found;
 } catch (const RecordedAsSketch&) {

@@ -178,6 +178,10 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   if (finding.reason == Reason::kShapeMismatch || finding.reason == Reason::kOverlap) return Reason::kOwnNumbers;
   if (beside.is_dealt && !is_initial && !is_of_other_model(evidence.reference, id)) return Reason::kOwnNumbers;
   if (finding.reason == Reason::kReplicasDisagree && were_copies(id, evidence.candidate)) return std::nullopt;
+  if (beside.follows_steps && finding.reason == Reason::kReplicasDisagree &&
+      is_of_other_model(evidence.reference, id)) {
+    return std::nullopt;  // an average of parameters that differ
+  }
   const bool may_be_own = finding.reason == Reason::kReplicasDisagree
                               ? !is_floating(tensor->dtype) || !is_known_of_copies(finding, *tensor, evidence)
                               : finding.reason == Reason::kIntegerDiffers && counts_own_samples(id, evidence);

@@ -20,6 +20,7 @@ struct BesideBuffer {
   bool is_dealt = false;         // `deals_microbatches` of the candidate
   bool is_alone = false;         // nothing but buffers differs
   bool explains_others = false;  // something else that differs follows from it
+  bool follows_steps = false;    // ranks' copies of what the iteration's steps have made differ
 };
 
 // Says in which way a buffer that differs may be each rank's own (diagnose/questions.h); nothing where it is wrong.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -74,11 +73,10 @@ bool is_integer_input(const TensorId& id, const Evidence& evidence) {
 std::string line_for(const Finding& finding, const RootCause* root, const Evidence& evidence) {
   std::vector<AxisPlacement> axes;
   const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
-  if (root != nullptr && root->placement) {
-    axes.push_back(*root->placement);
-  } else if (tensor != nullptr) {
-    std::copy_if(tensor->deduced.begin(), tensor->deduced.end(), std::back_inserter(axes),
-                 [](const AxisPlacement& axis) { return axis.placement == Placement::kShard; });
+  if (root != nullptr && root->placement) axes.push_back(*root->placement);
+  for (const AxisPlacement& axis : tensor == nullptr ? std::vector<AxisPlacement>() : tensor->deduced) {
+    const bool is_said = !axes.empty() && axes.front().axis == axis.axis;
+    if (axis.placement == Placement::kShard && !is_said) axes.push_back(axis);
   }
   if (!axes.empty()) return annotation_line(finding.id, axes);
   return fmt::format("{}: {{{}: {{<axis>: {{dim: ..., layout: ...}}}}}}", printable(finding.id.name),
@@ -174,13 +172,18 @@ class Questions {
     if (std::none_of(findings.begin(), findings.end(), is_buffer)) return;
     const bool is_dealt = deals_microbatches(evidence_.candidate);
     bool is_alone = true;
+    std::set<std::int32_t> differing_steps;  // iterations that leave ranks with other parameters
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
-      is_alone = is_alone && (reasons_[i] || !is_wrong(findings[i]) || is_buffer_kind(findings[i].id.kind));
+      if (reasons_[i] || !is_wrong(findings[i]) || is_buffer_kind(findings[i].id.kind)) continue;
+      is_alone = false;
+      const bool is_of_step = findings[i].id.kind == Kind::kParamDelta || findings[i].id.kind == Kind::kParamAfter;
+      if (is_of_step && are_unequal_copies(findings[i])) differing_steps.insert(findings[i].id.iteration);
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const bool explains = !is_alone && explains_others(i);
       if (is_buffer(findings[i]) && !reasons_[i]) {
-        reasons_[i] = own_buffer(findings[i], {is_dealt, is_alone, explains}, evidence_);
+        const bool follows_steps = differing_steps.contains(findings[i].id.iteration);
+        reasons_[i] = own_buffer(findings[i], {is_dealt, is_alone, explains, follows_steps}, evidence_);
       }
     }
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
@@ -230,6 +233,7 @@ class Questions {
       const bool may_be_dealt = is_right && (cause == Cause::kStale || cause == Cause::kOtherTensor);
       if (tells_place && is_known_in_place(finding.id, cause) && !may_be_dealt) continue;
       if (!is_right && is_dealt_along_tensor_axis(finding.id, evidence_)) continue;
+      if (!is_right && cause == Cause::kPermutedBlocks && is_copied_along_tensor_axis(finding.id, evidence_)) continue;
       if (lies_so_in_other_layer(finding.id)) continue;
       if (!is_right && misfits && (has_other_batch(finding.id.iteration) || has_whole_on_some_rank(finding.id)))
         continue;

@@ -55,6 +55,13 @@ bool is_dealt_along_tensor_axis(const TensorId& input, const Evidence& evidence)
   return tensor != nullptr && lies_along_tensor_axis(*tensor) && split_parameter(evidence) != nullptr;
 }
 
+bool is_copied_along_tensor_axis(const TensorId& input, const Evidence& evidence) {
+  if (!is_given_to_model(input)) return false;
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, input);
+  return tensor != nullptr && !is_split_along_tensor_axis(*tensor, evidence.mesh) &&
+         split_parameter(evidence) != nullptr;
+}
+
 std::string describe_samples_along_tensor_axis(const Evidence& evidence, std::int32_t iteration) {
   const auto given = std::ranges::find_if(evidence.candidate.tensors, [&](const auto& item) {
     return item.first.iteration == iteration && is_given_to_model(item.first) && lies_along_tensor_axis(item.second);

@@ -19,6 +19,7 @@ AXES = {
     "sequence": ["--axes", "cp=2"],
     "stacked_members": ["--axes", "dp=2"],
 }
+RANKS = {"squares": 4}
 ITERATIONS = {
     "accumulated": ["--iterations", "1"],
     "computed_rate": ["--iterations", "0-1"],
@@ -44,8 +45,8 @@ class Verdict:
 
 @pytest.fixture(scope="module")
 def first_verdict(tmp_path_factory):
-    """first_verdict(program, *arguments, mistake="") -> Verdict on two ranks of it, against one; with `measured`
-    tolerances, those of perturbed runs"""
+    """first_verdict(program, *arguments, mistake="") -> Verdict on two ranks of it, or as many as RANKS says, against
+    one; with `measured` tolerances, those of perturbed runs"""
     directory = tmp_path_factory.mktemp("programs")
 
     def collected(name, program, *, ranks=1, mistake=""):
@@ -70,7 +71,7 @@ def first_verdict(tmp_path_factory):
     def first_verdict(*program, mistake="", measured=False):
         name = "-".join(program)
         reference = collected(name, program)
-        candidate = collected(f"{name}-{mistake or 'right'}", program, ranks=2, mistake=mistake)
+        candidate = collected(f"{name}-{mistake or 'right'}", program, ranks=RANKS.get(program[0], 2), mistake=mistake)
         report = directory / "report.json"
         allowed = tolerances(reference, program) if measured else "default"
         check = [TTRACE, "check", "--reference", reference, "--candidate", candidate, "-t", allowed, "--json", report]
@@ -101,6 +102,7 @@ def answers(verdict):
         ("rehearsal", "look"),
         ("temperature",),
         ("wrapped_optimizer",),
+        ("squares",),
         ("buffers", "codebook"),
         ("buffers", "sums"),
         ("buffers", "table"),
@@ -468,6 +470,8 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("sharded_head",), "scale", "model1.loss scalar", ""),
         (("copied_inputs",), "twice", "loss scalar", "one over the size of dp"),
         (("copied_inputs",), "scale", "loss scalar", ""),
+        (("squares",), "unreduced", "2.weight main_grad", "never averaged"),
+        (("tensor_samples",), "order", "(model) input", "in reverse"),
         (("tensor_samples",), "samples", "2.bias param_grad", "the ranks along tp were given other samples each"),
         (("sparse_rows",), "unreduced", "center.weight main_grad", "never averaged"),
     ],
@@ -856,3 +860,11 @@ def test_what_ranks_take_of_their_own_samples_alone_is_named(first_verdict, kind
     assert answers(wrong) == (DIFFERENT, "different"), wrong
     (root, *_) = wrong.report["roots"]
     assert root["diagnosis"] == cause and words in root["sentence"], wrong
+
+
+def test_an_average_of_parameters_that_ranks_made_unequal_follows_and_is_not_asked_about(first_verdict):
+    verdict = first_verdict("buffers", "average", mistake="own-gradient")
+    assert answers(verdict) == (DIFFERENT, "different"), verdict
+    assert verdict.first == "0.bias main_grad" and not verdict.report["questions"], verdict
+    averages = [each for each in verdict.report["findings"] if each["kind"] == "buffer_after"]
+    assert averages and {each["verdict"] for each in averages} == {"fail"}, verdict
