@@ -666,8 +666,9 @@ class Questions {
           to_string(finding.id), printable(finding.id.name), name_of(finding.id.kind));
     }
     const RootCause* root = root_of(i);
-    // What does not fit together is said by the finding; a root that nothing explains says no more.
-    const std::string what = root == nullptr || !root->diagnosis ? finding.message + "." : root->sentence;
+    // What does not fit together is said by the finding; a root that nothing explains says no more. Its line is below.
+    const std::string message = finding.message.substr(0, finding.message.find("; placed by its shape: "));
+    const std::string what = root == nullptr || !root->diagnosis ? message + "." : root->sentence;
     std::string text = fmt::format(
         "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "
         "Where it is right, a line of the annotations says so: {}",

@@ -7,7 +7,8 @@
 
 namespace ttrace {
 
-// Waives what is missing of modules of which the other side holds nothing at all, and counts and names it://
+// Waives what is missing of modules of which the other side holds nothing at all, and counts and names it:
+//
 // - of no-op modules of either side. On its own side, in every call each output has, on every rank, the bits of an
 //   input, and each grad_input those of a grad_output, of the same shape and dtype; nothing else goes in or comes out;
 //   the module has no parameters and no modules inside; and some output is not zero;

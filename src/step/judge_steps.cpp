@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/count_of.h"
+#include "base/describe.h"
 #include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "compare/compare.h"
@@ -263,6 +264,7 @@ std::set<TensorId> compare_options(const AlignedTrace& reference, const AlignedT
       continue;
     }
     Finding& finding = judged.verdicts.findings.emplace_back();
+    if (ranks.size() < steps.size()) words += ", on " + describe_ranks(ranks);
     const bool is_other_iteration = is_counted_otherwise && uneven.contains(iteration);
     const Reason reason = is_other_iteration ? Reason::kStepCountDiffers : Reason::kOptionsDiffer;
     finding = finding_about(*update, Verdict::kFail, reason, "");
