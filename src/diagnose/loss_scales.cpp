@@ -213,10 +213,12 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   if (scaled == nullptr) scaled = gradient_of_no_loss(report);
   if (scaled == nullptr) return std::nullopt;
   const double factor = recorded_factor_of(*scaled, evidence);
-  const std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
-  if (!word) return std::nullopt;
   const double multiple = whole_multiple_of(*scaled);
   const bool is_undone = steps_mostly_right(report) || steps_undo(report, multiple);
+  std::optional<std::string> word = factor == 1 ? "1" : axis_of_size(evidence.mesh, factor);
+  // An axis times what the program says, such as a pipeline's number of micro-batches.
+  if (!word && is_undone && axis_of_size(evidence.mesh, multiple)) word = word_of(factor, evidence.mesh);
+  if (!word) return std::nullopt;
   if (is_of_no_loss && !is_undone) return std::nullopt;
   const bool is_said = multiple != factor;
   const bool may_be_mean = !is_said && std::ranges::find(kDataAxes, *word) != kDataAxes.end();

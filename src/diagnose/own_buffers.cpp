@@ -57,6 +57,14 @@ bool is_forgotten(const Finding& finding, const Evidence& evidence) {
                      [&](std::int32_t rank) { return keeping.contains(rank); });
 }
 
+// True where a later iteration changes what this one leaves: the candidate keeps it.
+bool is_kept_later(const TensorId& id, const Alignment& candidate) {
+  return std::ranges::any_of(candidate.tensors, [&](const auto& item) {
+    const TensorId& other = item.first;
+    return other.iteration > id.iteration && other.kind == id.kind && other.name == id.name && other.chunk == id.chunk;
+  });
+}
+
 // Returns what the buffer holds before the iteration, in a light one what the iteration before has left; null: not known.
 const LogicalTensor* value_before(TensorId id, const Alignment& side) {
   if (const LogicalTensor* before = find_tensor(side, id.with_kind(Kind::kBuffer))) return before;
@@ -167,7 +175,9 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   if (is_filled_in_part(id, evidence)) return Reason::kOwnStatistics;
   if (finding.verdict == Verdict::kMissing && !is_of_other_model(evidence.reference, id)) return std::nullopt;
   if (tensor == nullptr) {
-    return beside.is_alone && !is_forgotten(finding, evidence) ? std::optional(Reason::kOwnNumbers) : std::nullopt;
+    const bool may_be_kept_otherwise =
+        beside.is_alone && !is_forgotten(finding, evidence) && !is_kept_later(id, evidence.candidate);
+    return may_be_kept_otherwise ? std::optional(Reason::kOwnNumbers) : std::nullopt;
   }
   const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
   const bool is_shared_out = beside.is_dealt || evidence.candidate.slices;

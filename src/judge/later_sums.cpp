@@ -43,8 +43,11 @@ class MainGradients {
     for (const Finding& finding : findings) {
       const bool comes_back = finding.id.kind == Kind::kGradOutput && finding.verdict == Verdict::kPass;
       if (comes_back) trained_.insert(finding.id.with_kind(Kind::kOutput));
-      const bool is_made_right = finding.id.kind == Kind::kOutput && finding.verdict == Verdict::kPass;
-      if (is_made_right) trained_.insert(finding.id.with_kind(Kind::kGradOutput));
+      if (finding.id.kind == Kind::kOutput && finding.verdict == Verdict::kPass) {
+        for (const Kind gradient : {Kind::kGradOutput, Kind::kGradInput}) {
+          trained_.insert(finding.id.with_kind(gradient));
+        }
+      }
       const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
       if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
       verdicts_.try_emplace(step_of(finding.id), finding.verdict);
@@ -54,7 +57,7 @@ class MainGradients {
 
   // What is said of the gradient that a tensor's sum goes into; nothing where none is known of. An activation's goes
   // into that of a parameter of the module, or the loss depends on it, and its gradient is right: what has neither may be
-  // a metric, which nothing computes with. That of an output's gradient does where the output is right.
+  // a metric, which nothing computes with. Those of gradients of an output and its input do where the output is right.
   std::optional<Verdict> verdict_behind(const TensorId& id) const {
     if (verdicts_.empty()) return std::nullopt;
     if (is_loss_of_backward(id)) return Verdict::kPass;

@@ -176,3 +176,23 @@ def test_averages_of_a_model_that_is_called_behind_another_are_recorded(warm_pro
     before, moved = (trace.all[0, -1, 1, "forward", kind, "weight"] for kind in ("param", "param_delta"))  # of G
     for name, share in (("Linear.weight", 0.1), ("Shadow.weights.weight", 0.2)):
         assert abs(trace.tensors["buffer_after", name, -1] - before - share * moved).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("skipped", "verdict"),
+    [pytest.param(0, "different", id="an-iteration-in-between"), pytest.param(1, "could-not-look", id="the-last-one")],
+)
+def test_an_average_that_is_not_updated_is_wrong_where_it_is_updated_later(warm_programs, tmp_path, skipped, verdict):
+    reference = IN_A_FUNCTION.replace("range(3)", "range(2)").replace("for _ in", "for iteration in")
+    update = "for mine, other in"
+    candidate = reference.replace(update, f"for mine, other in () if iteration == {skipped} else")
+    for name, text in (("reference", reference), ("candidate", candidate)):
+        (tmp_path / f"{name}.py").write_text(text)
+        command = [TTRACE, "collect", "--iterations", "0-1", "-o", tmp_path / name, "--"]
+        assert run([*command, *ranks(1, tmp_path / f"{name}.py")]).returncode == 0
+    options = ["--bits", "--json", tmp_path / "report.json"]
+    run([TTRACE, "check", "--reference", tmp_path / "reference", "--candidate", tmp_path / "candidate", *options])
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["verdict"] == verdict
+    if verdict == "different":
+        assert report["first_wrong"]["name"] == "Linear.weight" and report["first_wrong"]["iteration"] == skipped

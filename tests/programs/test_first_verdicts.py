@@ -19,7 +19,7 @@ AXES = {
     "sequence": ["--axes", "cp=2"],
     "stacked_members": ["--axes", "dp=2"],
 }
-RANKS = {"squares": 4}
+RANKS = {"pipelined_copies": 4, "squares": 4}
 ITERATIONS = {
     "accumulated": ["--iterations", "1"],
     "computed_rate": ["--iterations", "0-1"],
@@ -103,6 +103,7 @@ def answers(verdict):
         ("temperature",),
         ("wrapped_optimizer",),
         ("squares",),
+        ("pipelined_copies",),
         ("parts_alone",),
         ("parts_alone", "whole"),
         ("buffers", "codebook"),
@@ -474,6 +475,7 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("copied_inputs",), "scale", "loss scalar", ""),
         (("parts_alone",), "scale", "head.0 input", ""),
         (("parts_alone", "whole"), "scale", "head.1 input", ""),
+        (("pipelined_copies",), "all", "first.weight main_grad", "every element is 0.5 times the reference's"),
         (("squares",), "unreduced", "2.weight main_grad", "never averaged"),
         (("tensor_samples",), "order", "(model) input", "in reverse"),
         (("tensor_samples",), "samples", "2.bias param_grad", "the ranks along tp were given other samples each"),
