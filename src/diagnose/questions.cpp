@@ -220,7 +220,10 @@ class Questions {
     const std::int32_t end = end_of_right_training(report_.findings, report_.passed);
     for (std::size_t i = 0; i < reasons_.size(); ++i) {
       const Finding& finding = report_.findings[i];
-      const bool is_right = finding.id.iteration < end || (finding.whole_in_part && comes_back_right(i));
+      // What is computed with numbers is compared: a loss that is right was made of them, however they are dealt out.
+      const bool is_used_right = is_integer_input(finding.id, evidence_) && is_loss_right(finding.id);
+      const bool is_right =
+          finding.id.iteration < end || is_used_right || (finding.whole_in_part && comes_back_right(i));
       const bool is_root = follows_from_[i].value_or(i) == i;
       const bool is_buffer = is_buffer_kind(finding.id.kind);
       if (is_buffer || !is_root || !finding.guessed || !is_wrong(finding) || reasons_[i]) continue;
@@ -674,8 +677,21 @@ class Questions {
         "Where it is right, a line of the annotations says so: {}",
         what, line_for(finding, root, evidence_));
     if (!is_padded_by_shape(finding.id, evidence_) && !is_integer_input(finding.id, evidence_)) return text;
-    return fmt::format("{}; or leave it out: {}: {{{}: local}}", text, printable(finding.id.name),
-                       name_of(finding.id.kind));
+    return fmt::format("{}; or leave it out: {}: {{{}: local}}{}", text, printable(finding.id.name),
+                       name_of(finding.id.kind), lines_of_other_numbers(i));
+  }
+
+  // The same line of other integer inputs that are asked about; empty where there are none.
+  std::string lines_of_other_numbers(std::size_t asked) const {
+    std::vector<std::string> names;  // in order of execution
+    for (std::size_t i = 0; i < reasons_.size(); ++i) {
+      const TensorId& id = report_.findings[i].id;
+      const std::string name = printable(id.name);
+      const bool is_other = reasons_[i] == Reason::kGuessedPlacement && is_integer_input(id, evidence_) &&
+                            id.name != report_.findings[asked].id.name;
+      if (is_other && std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+    return names.empty() ? "" : fmt::format(", and so of {}", comma_list(names));
   }
 
   Report& report_;

@@ -476,6 +476,7 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
         (("parts_alone",), "scale", "head.0 input", ""),
         (("parts_alone", "whole"), "scale", "head.1 input", ""),
         (("pipelined_copies",), "all", "first.weight main_grad", "every element is 0.5 times the reference's"),
+        (("edges",), "unreduced", "weight main_grad", "their sum is the reference's"),
         (("squares",), "unreduced", "2.weight main_grad", "never averaged"),
         (("tensor_samples",), "order", "(model) input", "in reverse"),
         (("tensor_samples",), "samples", "2.bias param_grad", "the ranks along tp were given other samples each"),
@@ -874,3 +875,10 @@ def test_an_average_of_parameters_that_ranks_made_unequal_follows_and_is_not_ask
     assert verdict.first == "0.bias main_grad" and not verdict.report["questions"], verdict
     averages = [each for each in verdict.report["findings"] if each["kind"] == "buffer_after"]
     assert averages and {each["verdict"] for each in averages} == {"fail"}, verdict
+
+
+def test_numbers_of_which_nothing_says_how_they_were_dealt_out_are_asked_about_all_at_once(first_verdict):
+    verdict = first_verdict("edges")
+    assert answers(verdict) == (COULD_NOT_LOOK, "could-not-look"), verdict
+    (question,) = verdict.report["questions"]
+    assert "(model):1: {input: local}, and so of (model):2" in question["sentence"], verdict
