@@ -182,6 +182,9 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
   const bool is_shared_out = beside.is_dealt || evidence.candidate.slices;
   const bool is_statistic = takes_batch_statistics(tensor->module_class.get());
+  const bool is_kept_in_reference = id.kind == Kind::kBufferAfter && is_constant_buffer(evidence.reference, id) &&
+                                    find_tensor(evidence.candidate, id.with_kind(Kind::kBuffer)) != nullptr;
+  if (is_statistic && is_kept_in_reference) return std::nullopt;  // the module is in the other mode
   if (is_shared_out && !is_initial && is_statistic && !is_beside_equal_ones(id, evidence)) {
     return Reason::kOwnStatistics;
   }

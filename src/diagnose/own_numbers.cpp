@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "align/recorded_bits.h"
 #include "base/lookup.h"
 #include "base/random_draws.h"
 #include "base/tensor_name.h"
@@ -160,6 +161,15 @@ bool begins_by_rounding(const Finding& finding, const Evidence& evidence) {
          largest_error_of(finding) <= rounding_of_beginning(tensor->dtype);
 }
 
+// True where the reference's module keeps its running statistics and the candidate's changes them: in the reference it
+// takes these, and not the batch's.
+bool changes_kept_statistics(const TensorId& output, const Evidence& evidence) {
+  TensorId mean = output.with_kind(Kind::kBufferAfter);
+  mean.microbatch = kNoMicrobatch;
+  mean.name = fmt::format("{}.running_mean", TensorName(output.name.get()).path);
+  return is_constant_buffer(evidence.reference, mean) && !is_constant_buffer(evidence.candidate, mean);
+}
+
 std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {
   if (begins_by_rounding(finding, evidence)) {
     return fmt::format(
@@ -174,7 +184,7 @@ std::string describe_own_numbers(const Finding& finding, const Evidence& evidenc
   const std::string_view module_class = tensor->module_class.get();
   const bool is_in_mode = evidence.configured == nullptr || !is_in_other_mode(finding.id, *evidence.configured);
   if (finding.id.kind == Kind::kOutput && evidence.candidate.slices && takes_batch_statistics(module_class) &&
-      is_in_mode) {
+      is_in_mode && !changes_kept_statistics(finding.id, evidence)) {
     return fmt::format(
         "{} takes the statistics of each rank's own samples, and in the reference of the whole batch; to compare, use "
         "SyncBatchNorm, or its running statistics (eval()), or run each rank's samples as a micro-batch of the "

@@ -1,6 +1,7 @@
 #include "identify/samples.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -250,29 +251,109 @@ std::int64_t largest_in(const std::byte* data, const Entry& part) {
   return largest;
 }
 
-// True where the numbers of each rank begin anew: the first rank has the reference's, and each further one these less
-// one number, which is beyond all numbers of the ranks before.
+// What a rank's numbers are less than the reference's, and the largest of them.
+struct OwnNumbers {
+  std::int64_t offset = 0, largest = 0;
+};
+
+// True where the first rank has the reference's, and each further one these less one number, which is beyond all numbers
+// of the ranks before.
+bool begin_anew(const std::vector<OwnNumbers>& of_ranks) {
+  std::int64_t beyond = 0;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const auto& [offset, largest] = of_ranks[rank];
+    if (offset < beyond || (rank == 0 && offset != 0)) return false;
+    if (__builtin_add_overflow(offset, largest, &beyond) || __builtin_add_overflow(beyond, 1, &beyond)) return false;
+  }
+  return !of_ranks.empty() && of_ranks.back().offset > 0;
+}
+
+// Asks of each rank's part of a stretch of the reference, which begins at the given row, for its numbers; returns nothing
+// where one has none, or is of another shape or dtype.
+template <typename NumbersOf>
+std::optional<std::vector<OwnNumbers>> numbers_of_ranks(const SlicedInput& input, const NumbersOf& numbers_of) {
+  const LogicalTensor& reference = *input.reference;
+  std::vector<OwnNumbers> of_ranks;
+  std::int64_t start = 0;
+  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
+    const Entry* part = input.parts[rank];
+    if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return std::nullopt;
+    Shape shape = part->shape;
+    shape[input.dim] = reference.shape[input.dim];
+    if (shape != reference.shape) return std::nullopt;
+    const std::optional<OwnNumbers> own = numbers_of(input.ranks[rank]->bytes_of(*part), *part, start);
+    if (!own) return std::nullopt;
+    of_ranks.push_back(*own);
+    start += part->shape[input.dim];
+  }
+  return of_ranks;
+}
+
+// True where the numbers of each rank begin anew.
 bool begins_anew(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
   const std::byte* whole = elements_of(reference);
   if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
-  std::int64_t start = 0, last = 0, beyond = 0;
-  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
-    const Entry* part = input.parts[rank];
-    if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return false;
-    Shape shape = part->shape;
-    shape[input.dim] = reference.shape[input.dim];
-    if (shape != reference.shape) return false;
-    const std::byte* own = input.ranks[rank]->bytes_of(*part);
-    const auto offset = offset_of(whole, shape, own, *part, input.dim, start);
-    if (!offset || *offset < beyond || (rank == 0 && *offset != 0)) return false;
-    start += part->shape[input.dim];
-    last = *offset;
-    if (__builtin_add_overflow(last, largest_in(own, *part), &beyond) || __builtin_add_overflow(beyond, 1, &beyond)) {
-      return false;
-    }
+  const auto of_ranks = numbers_of_ranks(
+      input, [&](const std::byte* own, const Entry& part, std::int64_t start) -> std::optional<OwnNumbers> {
+        const auto offset = offset_of(whole, reference.shape, own, part, input.dim, start);
+        if (!offset) return std::nullopt;
+        return OwnNumbers{*offset, largest_in(own, part)};
+      });
+  return of_ranks && begin_anew(*of_ranks);
+}
+
+// The whole number that an element of a table is, which floats hold exactly up to 2^24; nothing where it is none.
+std::optional<std::int64_t> whole_number_at(const std::byte* data, std::int64_t index, Dtype dtype) {
+  constexpr double kMost = 1 << 24;
+  double value = 0;
+  if (dtype == Dtype::kFloat32) {
+    float element = 0;
+    std::memcpy(&element, data + index * static_cast<std::int64_t>(sizeof element), sizeof element);
+    value = element;
+  } else if (dtype == Dtype::kFloat64) {
+    std::memcpy(&value, data + index * static_cast<std::int64_t>(sizeof value), sizeof value);
+  } else {
+    return std::nullopt;
   }
-  return last > 0;
+  if (!(std::fabs(value) <= kMost) || value != std::trunc(value)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
+
+// What the numbers in a column of a rank's rows are less than the reference's from `start` on, where all else in these
+// rows has its bits; nothing where it has not, or they are not less by one number.
+std::optional<OwnNumbers> numbers_in_column(const std::byte* whole, const std::byte* own, const Entry& part,
+                                            std::int64_t start, std::int64_t column) {
+  const std::int64_t columns = part.shape[1];
+  const auto size = static_cast<std::int64_t>(part.bytes) / std::max<std::int64_t>(1, element_count(part.shape));
+  std::optional<OwnNumbers> numbers;
+  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+    const std::int64_t there = start * columns + i;
+    if (i % columns != column) {
+      if (!std::equal(own + i * size, own + (i + 1) * size, whole + there * size)) return std::nullopt;
+      continue;
+    }
+    const auto wanted = whole_number_at(whole, there, part.dtype), held = whole_number_at(own, i, part.dtype);
+    if (!wanted || !held || (numbers && *wanted - *held != numbers->offset)) return std::nullopt;
+    numbers = OwnNumbers{*wanted - *held, std::max(*held, numbers ? numbers->largest : 0)};
+  }
+  return numbers;
+}
+
+// True where the numbers in one column of a table of floats begin anew, and all else in it is the reference's: those of
+// the images that regions of interest lie in, as torchvision's RoIAlign takes them.
+bool begins_anew_in_a_column(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  const std::byte* whole = elements_of(reference);
+  if (whole == nullptr || reference.shape.size() != 2 || input.dim != 0 || reference.shape[1] < 2) return false;
+  if (reference.dtype != Dtype::kFloat32 && reference.dtype != Dtype::kFloat64) return false;
+  for (std::int64_t column = 0; column < reference.shape[1]; ++column) {
+    const auto of_ranks = numbers_of_ranks(input, [&](const std::byte* own, const Entry& part, std::int64_t start) {
+      return numbers_in_column(whole, own, part, start, column);
+    });
+    if (of_ranks && begin_anew(*of_ranks)) return true;
+  }
+  return false;
 }
 
 // The order of rows that the program has computed, as a discriminator's of what was made, beside others that are data.
@@ -488,7 +569,7 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,
   };
   std::vector<TensorId> silent;  // that tell nothing
   for (const auto& [id, input] : inputs) {
-    if (begins_anew(input)) {
+    if (begins_anew(input) || begins_anew_in_a_column(input)) {
       orders.begin_anew.insert(id);
       continue;
     }

@@ -63,7 +63,8 @@ struct SampleOrders {
   std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, std::set<std::vector<std::int64_t>>>> lengths;
 
   // Integer inputs that are the reference's less one number on each rank, such as the numbers of nodes in a batch of
-  // graphs: they count within what the rank was given. And what modules return of them.
+  // graphs, or tables of floats of which one column is, and all else the reference's: they count within what the rank was
+  // given. And what modules return of them.
   std::set<TensorId> begin_anew;
 
   // Inputs of one whole number that are of each rank's own samples, and that add up to the reference's: how many

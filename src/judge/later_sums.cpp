@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -31,8 +30,8 @@ bool may_be_terms(const Finding& finding) {
   if (!finding.guessed || finding.verdict != Verdict::kFail || !finding.allowed) return false;
   const Kind kind = finding.id.kind;
   if (kind == Kind::kParamGrad && finding.reason == Reason::kExceedsTolerance) return true;
-  constexpr std::array kOfTerms = {Kind::kParamGrad, Kind::kOutput, Kind::kGradOutput, Kind::kGradInput};
-  const bool has_kind = std::ranges::find(kOfTerms, kind) != kOfTerms.end() || is_loss_of_backward(finding.id);
+  const bool has_kind =
+      kind == Kind::kParamGrad || kind == Kind::kOutput || kind == Kind::kGradInput || is_loss_of_backward(finding.id);
   return has_kind && finding.reason == Reason::kReplicasDisagree;
 }
 
@@ -43,11 +42,6 @@ class MainGradients {
     for (const Finding& finding : findings) {
       const bool comes_back = finding.id.kind == Kind::kGradOutput && finding.verdict == Verdict::kPass;
       if (comes_back) trained_.insert(finding.id.with_kind(Kind::kOutput));
-      if (finding.id.kind == Kind::kOutput && finding.verdict == Verdict::kPass) {
-        for (const Kind gradient : {Kind::kGradOutput, Kind::kGradInput}) {
-          trained_.insert(finding.id.with_kind(gradient));
-        }
-      }
       const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
       if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
       verdicts_.try_emplace(step_of(finding.id), finding.verdict);
@@ -57,7 +51,7 @@ class MainGradients {
 
   // What is said of the gradient that a tensor's sum goes into; nothing where none is known of. An activation's goes
   // into that of a parameter of the module, or the loss depends on it, and its gradient is right: what has neither may be
-  // a metric, which nothing computes with. Those of gradients of an output and its input do where the output is right.
+  // a metric, which nothing computes with.
   std::optional<Verdict> verdict_behind(const TensorId& id) const {
     if (verdicts_.empty()) return std::nullopt;
     if (is_loss_of_backward(id)) return Verdict::kPass;
@@ -72,7 +66,7 @@ class MainGradients {
  private:
   std::map<Step, Verdict> verdicts_;
   std::set<std::string> modules_;  // of whose parameters some gradient is right
-  std::set<TensorId> trained_;     // outputs of which the gradient is right, and the other way round
+  std::set<TensorId> trained_;     // outputs of which the gradient is right
 };
 
 std::set<std::int32_t> replicas_of(const LogicalTensor& tensor) {

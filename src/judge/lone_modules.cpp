@@ -94,8 +94,9 @@ class Paths {
     const std::string inside = module + ".";
     for (auto at = tensors_.lower_bound(inside); at != tensors_.end() && at->first.starts_with(inside); ++at) {
       const bool is_shown = std::ranges::any_of(at->second, [&](const TensorId& id) {
-        return id.kind == whole.kind && id.pass == whole.pass && id.microbatch == whole.microbatch &&
-               id.iteration == whole.iteration && other.side_.tensors.contains(id) &&
+        TensorId same = id;
+        same.name = whole.name;
+        return same == whole && other.side_.tensors.contains(id) &&
                have_same_recorded_bits(side_.tensors.at(id), tensor);
       });
       if (is_shown) return true;
