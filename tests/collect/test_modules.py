@@ -171,6 +171,7 @@ def test_masters_and_main_gradients_are_taken_where_megatron_keeps_them(collect,
     text = """
 import torch
 from torch import nn
+torch.manual_seed(0)  # of which no weight is so small that the step shows in bf16
 model = nn.Linear(3, 2, bias=False, dtype=torch.bfloat16)
 weight = model.weight
 weight.main_grad = torch.zeros(2, 3)
