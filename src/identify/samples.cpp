@@ -268,23 +268,28 @@ bool begin_anew(const std::vector<OwnNumbers>& of_ranks) {
   return !of_ranks.empty() && of_ranks.back().offset > 0;
 }
 
-// Asks of each rank's part of a stretch of the reference, which begins at the given row, for its numbers; returns nothing
-// where one has none, or is of another shape or dtype.
+// True where each rank has a part of the reference's dtype, and of its shape in all but the dimension that is divided.
+bool have_stretches(const SlicedInput& input) {
+  const LogicalTensor& reference = *input.reference;
+  return std::ranges::all_of(input.parts, [&](const Entry* part) {
+    if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return false;
+    Shape shape = part->shape;
+    shape[input.dim] = reference.shape[input.dim];
+    return shape == reference.shape;
+  });
+}
+
+// Asks of each rank's part, and of where it begins in the reference, for its numbers; returns nothing where one has none.
 template <typename NumbersOf>
 std::optional<std::vector<OwnNumbers>> numbers_of_ranks(const SlicedInput& input, const NumbersOf& numbers_of) {
-  const LogicalTensor& reference = *input.reference;
   std::vector<OwnNumbers> of_ranks;
   std::int64_t start = 0;
   for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
-    const Entry* part = input.parts[rank];
-    if (part == nullptr || part->dtype != reference.dtype || part->sketch != nullptr) return std::nullopt;
-    Shape shape = part->shape;
-    shape[input.dim] = reference.shape[input.dim];
-    if (shape != reference.shape) return std::nullopt;
-    const std::optional<OwnNumbers> own = numbers_of(input.ranks[rank]->bytes_of(*part), *part, start);
+    const Entry& part = *input.parts[rank];
+    const std::optional<OwnNumbers> own = numbers_of(input.ranks[rank]->bytes_of(part), part, start);
     if (!own) return std::nullopt;
     of_ranks.push_back(*own);
-    start += part->shape[input.dim];
+    start += part.shape[input.dim];
   }
   return of_ranks;
 }
@@ -294,6 +299,7 @@ bool begins_anew(const SlicedInput& input) {
   const LogicalTensor& reference = *input.reference;
   const std::byte* whole = elements_of(reference);
   if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
+  if (!have_stretches(input)) return false;
   const auto of_ranks = numbers_of_ranks(
       input, [&](const std::byte* own, const Entry& part, std::int64_t start) -> std::optional<OwnNumbers> {
         const auto offset = offset_of(whole, reference.shape, own, part, input.dim, start);
@@ -320,20 +326,34 @@ std::optional<std::int64_t> whole_number_at(const std::byte* data, std::int64_t 
   return static_cast<std::int64_t>(value);
 }
 
-// What the numbers in a column of a rank's rows are less than the reference's from `start` on, where all else in these
-// rows has its bits; nothing where it has not, or they are not less by one number.
+// The one column of the table in which ranks have other bits than the reference; nothing where they have the same, or
+// others in several.
+std::optional<std::int64_t> only_differing_column(const std::byte* whole, const SlicedInput& input) {
+  const std::int64_t columns = input.reference->shape[1];
+  std::optional<std::int64_t> found;
+  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
+    const Entry& part = *input.parts[rank];
+    const std::byte* own = input.ranks[rank]->bytes_of(part);
+    const std::int64_t size = size_of(part.dtype);
+    for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+      if (std::equal(own + i * size, own + (i + 1) * size, whole + i * size)) continue;
+      if (found.value_or(i % columns) != i % columns) return std::nullopt;
+      found = i % columns;
+    }
+    whole += element_count(part.shape) * size;
+  }
+  return found;
+}
+
+// What the numbers in a column of a rank's rows are less than the reference's from `start` on; nothing where that is not
+// one number.
 std::optional<OwnNumbers> numbers_in_column(const std::byte* whole, const std::byte* own, const Entry& part,
                                             std::int64_t start, std::int64_t column) {
   const std::int64_t columns = part.shape[1];
-  const auto size = static_cast<std::int64_t>(part.bytes) / std::max<std::int64_t>(1, element_count(part.shape));
   std::optional<OwnNumbers> numbers;
-  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
-    const std::int64_t there = start * columns + i;
-    if (i % columns != column) {
-      if (!std::equal(own + i * size, own + (i + 1) * size, whole + there * size)) return std::nullopt;
-      continue;
-    }
-    const auto wanted = whole_number_at(whole, there, part.dtype), held = whole_number_at(own, i, part.dtype);
+  for (std::int64_t i = column; i < element_count(part.shape); i += columns) {
+    const auto wanted = whole_number_at(whole, start * columns + i, part.dtype);
+    const auto held = whole_number_at(own, i, part.dtype);
     if (!wanted || !held || (numbers && *wanted - *held != numbers->offset)) return std::nullopt;
     numbers = OwnNumbers{*wanted - *held, std::max(*held, numbers ? numbers->largest : 0)};
   }
@@ -347,13 +367,13 @@ bool begins_anew_in_a_column(const SlicedInput& input) {
   const std::byte* whole = elements_of(reference);
   if (whole == nullptr || reference.shape.size() != 2 || input.dim != 0 || reference.shape[1] < 2) return false;
   if (reference.dtype != Dtype::kFloat32 && reference.dtype != Dtype::kFloat64) return false;
-  for (std::int64_t column = 0; column < reference.shape[1]; ++column) {
-    const auto of_ranks = numbers_of_ranks(input, [&](const std::byte* own, const Entry& part, std::int64_t start) {
-      return numbers_in_column(whole, own, part, start, column);
-    });
-    if (of_ranks && begin_anew(*of_ranks)) return true;
-  }
-  return false;
+  if (!have_stretches(input)) return false;
+  const std::optional<std::int64_t> column = only_differing_column(whole, input);
+  if (!column) return false;
+  const auto of_ranks = numbers_of_ranks(input, [&](const std::byte* own, const Entry& part, std::int64_t start) {
+    return numbers_in_column(whole, own, part, start, *column);
+  });
+  return of_ranks && begin_anew(*of_ranks);
 }
 
 // The order of rows that the program has computed, as a discriminator's of what was made, beside others that are data.
