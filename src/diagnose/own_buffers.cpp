@@ -155,6 +155,13 @@ bool takes_batch_statistics(std::string_view module_class) {
          kBatchStatistics.end();
 }
 
+bool is_changed_in_candidate_alone(const TensorId& after, const Evidence& evidence) {
+  const Alignment& candidate = evidence.candidate;
+  const bool is_known = after.kind == Kind::kBufferAfter && find_tensor(candidate, after) != nullptr &&
+                        find_tensor(candidate, after.with_kind(Kind::kBuffer)) != nullptr;
+  return is_known && is_constant_buffer(evidence.reference, after) && !is_constant_buffer(candidate, after);
+}
+
 bool deals_microbatches(const Alignment& alignment) {
   std::map<std::int32_t, std::set<std::int32_t>> by_rank;
   std::set<std::int32_t> all;
@@ -182,9 +189,7 @@ std::optional<Reason> own_buffer(const Finding& finding, const BesideBuffer& bes
   const bool is_initial = id.kind == Kind::kBuffer && id.iteration == 0;
   const bool is_shared_out = beside.is_dealt || evidence.candidate.slices;
   const bool is_statistic = takes_batch_statistics(tensor->module_class.get());
-  const bool is_kept_in_reference = id.kind == Kind::kBufferAfter && is_constant_buffer(evidence.reference, id) &&
-                                    find_tensor(evidence.candidate, id.with_kind(Kind::kBuffer)) != nullptr;
-  if (is_statistic && is_kept_in_reference) return std::nullopt;  // the module is in the other mode
+  if (is_statistic && is_changed_in_candidate_alone(id, evidence)) return std::nullopt;  // it is in the other mode
   if (is_shared_out && !is_initial && is_statistic && !is_beside_equal_ones(id, evidence)) {
     return Reason::kOwnStatistics;
   }

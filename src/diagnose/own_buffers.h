@@ -11,6 +11,9 @@ namespace ttrace {
 // True for the class of a module that normalises by the statistics of its batch.
 bool takes_batch_statistics(std::string_view module_class);
 
+// True for a buffer behind an iteration that the candidate's changes and the reference's leaves as it was.
+bool is_changed_in_candidate_alone(const TensorId& after, const Evidence& evidence);
+
 // True where ranks run other micro-batches than each other, each of which the reference runs: what a module keeps of one
 // call is then another thing.
 bool deals_microbatches(const Alignment& alignment);

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "align/recorded_bits.h"
 #include "base/lookup.h"
 #include "base/random_draws.h"
 #include "base/tensor_name.h"
@@ -161,13 +160,13 @@ bool begins_by_rounding(const Finding& finding, const Evidence& evidence) {
          largest_error_of(finding) <= rounding_of_beginning(tensor->dtype);
 }
 
-// True where the reference's module keeps its running statistics and the candidate's changes them: in the reference it
-// takes these, and not the batch's.
+// True where the candidate's module changes its running statistics and the reference's does not: that one takes these, and
+// not the batch's.
 bool changes_kept_statistics(const TensorId& output, const Evidence& evidence) {
   TensorId mean = output.with_kind(Kind::kBufferAfter);
   mean.microbatch = kNoMicrobatch;
   mean.name = fmt::format("{}.running_mean", TensorName(output.name.get()).path);
-  return is_constant_buffer(evidence.reference, mean) && !is_constant_buffer(evidence.candidate, mean);
+  return is_changed_in_candidate_alone(mean, evidence);
 }
 
 std::string describe_own_numbers(const Finding& finding, const Evidence& evidence) {

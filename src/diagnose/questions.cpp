@@ -83,6 +83,15 @@ std::string line_for(const Finding& finding, const RootCause* root, const Eviden
                      name_of(finding.id.kind));
 }
 
+// The finding's message without the line of annotations that would say its placement, which `line_for` gives.
+std::string message_without_line(const Finding& finding, const Evidence& evidence) {
+  const LogicalTensor* tensor = find_tensor(evidence.candidate, finding.id);
+  const std::string placing = tensor == nullptr || !tensor->doubt.empty() ? "" : placing_of(*tensor);
+  std::string_view message = finding.message;
+  if (message.ends_with(placing)) message.remove_suffix(placing.size());
+  return std::string(message);
+}
+
 // The axis along which the root's terms lie.
 std::string axis_of(const RootCause* root) {
   return root != nullptr && root->placement ? root->placement->axis : "<axis>";
@@ -669,9 +678,9 @@ class Questions {
           to_string(finding.id), printable(finding.id.name), name_of(finding.id.kind));
     }
     const RootCause* root = root_of(i);
-    // What does not fit together is said by the finding; a root that nothing explains says no more. Its line is below.
-    const std::string message = finding.message.substr(0, finding.message.find("; placed by its shape: "));
-    const std::string what = root == nullptr || !root->diagnosis ? message + "." : root->sentence;
+    // What does not fit together is said by the finding; a root that nothing explains says no more.
+    const std::string what =
+        root == nullptr || !root->diagnosis ? message_without_line(finding, evidence_) + "." : root->sentence;
     std::string text = fmt::format(
         "{} Its shape alone says where it lies: neither annotations nor the program nor the bytes of the inputs do. "
         "Where it is right, a line of the annotations says so: {}",
