@@ -50,6 +50,24 @@ def test_an_import_that_is_ended_leaves_nothing_that_a_second_one_trips_over(ttr
     ttrace.reports(*words, code=0)
 
 
+def test_an_import_that_is_ended_while_a_package_is_imported_says_so(ttrace, tmp_path, dumped):
+    package = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    [None for _ in range(1000)]
+except BaseException:
+    raise ImportError("cannot be imported")  # as NumPy's extension does
+"""
+    (tmp_path / "stopped").mkdir()
+    (tmp_path / "stopped" / "numpy.py").write_text(package)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "stopped")}
+    words = [PROGRAM, "import", "files", "-o", "trace", "--kind", "output", PYTHON, "--", "-dump.npz"]
+    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0 and not (tmp_path / "trace").exists()
+    assert result.stderr == "ttrace: error: trace: stopped by a signal; nothing is left\n"
+
+
 def test_what_python_refuses_is_the_one_line(ttrace, dumped):
     words = ("import", "files", "-o", "trace", PYTHON, "--", "-dump.npz")
     assert ttrace.refuses(*words).startswith("nothing says of which kind the tensors are; expected --kind")

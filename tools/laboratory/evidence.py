@@ -21,7 +21,8 @@ _VERDICT = (
     *("src/files", "src/load", "src/identify", "src/align", "src/merge", "src/compare"),
     *("src/tolerance", "src/judge"),
 )
-_RUNS = ("src/python", "tools/tinygpt", "tools/laboratory/sweeps")
+_RECORDER = ("src/python/ttrace", "src/python/ttrace_torch")
+_RUNS = (*_RECORDER, "tools/tinygpt", "tools/laboratory/sweeps")
 _TORCHGPT = "tools/torchgpt"
 _MUTANTS = ("src/step", "src/report", "mutants", "mutations")
 _SKETCHES = ("src/sketch", "tools/frameworks/megatron")
@@ -36,7 +37,7 @@ def _evaluations() -> list[Evidence]:
         "localization": (*_VERDICT, *_RUNS, "src/diagnose", "corpus", "localization"),
         "false-alarms": (*_VERDICT, *_RUNS, _TORCHGPT, "false_alarms"),
         "mutants": (*_VERDICT, *_RUNS, *_MUTANTS, "faulty_step"),
-        "framework-mutants": (*_VERDICT, *_MUTANTS, "src/python", "tools/frameworks", "framework_mutants"),
+        "framework-mutants": (*_VERDICT, *_MUTANTS, *_RECORDER, "tools/frameworks", "framework_mutants"),
         "unknown-steps": (*_VERDICT, *_RUNS, "src/step", "unknown_steps", "unknown_step"),
         "sketches": (*_VERDICT, *_RUNS, *_SKETCHES, "corpus", "sketches", "sketched_runs", "sketched_megatron"),
         "rules": (*_VERDICT, *_RUNS, "rules", "peers", "corpus"),
@@ -117,7 +118,7 @@ def _frameworks() -> list[Evidence]:
             f"frameworks/{name}",
             f"{folder}/RESULTS.md",
             f"tools/frameworks/run --only {name}/",
-            (*_VERDICT, "src/python", f"{folder}/trials.py", trials),
+            (*_VERDICT, *_RECORDER, f"{folder}/trials.py", trials),
         )
         for name, trials in folders.items()
     ]
@@ -148,7 +149,7 @@ EVIDENCE = [
         "tools/laboratory/evaluations/WATCHING.md",
         "tools/laboratory/watching",
         (
-            *("src/workflow", "src/selfcheck", "src/abft", "src/step", "src/python"),
+            *("src/workflow", "src/selfcheck", "src/abft", "src/step", *_RECORDER),
             "tools/laboratory/evaluations/watching.py",
         ),
     ),
@@ -157,7 +158,7 @@ EVIDENCE = [
         "tools/laboratory/evaluations/COSTS.md",
         "tools/laboratory/costs",
         (
-            *("src/python", "src/record", "src/sketch", "src/capi", "tools/tinygpt", _TORCHGPT),
+            *(*_RECORDER, "src/record", "src/sketch", "src/capi", "tools/tinygpt", _TORCHGPT),
             *("tools/laboratory/benchmarks/collect.py", "tools/laboratory/evaluations/costs.py"),
             *("tools/laboratory/benchmarks/launches.py", "tools/laboratory/benchmarks/launched"),
         ),
@@ -170,37 +171,37 @@ EVIDENCE = [
         "programs",
         "tools/laboratory/programs/RESULTS.md",
         "tools/programs",
-        (*_VERDICT, "src/python", "tools/laboratory/programs", "tests/programs/kinds"),
+        (*_VERDICT, *_RECORDER, "tools/laboratory/programs", "tests/programs/kinds"),
     ),
     Evidence(
         "outside",
         "tools/laboratory/programs/OUTSIDE.md",
         "tools/programs 'outside/*'",
-        (*_VERDICT, "src/python", "tools/laboratory/programs"),
+        (*_VERDICT, *_RECORDER, "tools/laboratory/programs"),
     ),
     Evidence(
         "public",
         "tools/laboratory/programs/PUBLIC.md",
         "tools/programs 'public/*'",
-        (*_VERDICT, "src/diagnose", "src/python", "tools/laboratory/programs", "tools/frameworks/megatron"),
+        (*_VERDICT, "src/diagnose", *_RECORDER, "tools/laboratory/programs", "tools/frameworks/megatron"),
     ),
     Evidence(
         "causes",
         "tools/laboratory/causes/RESULTS.md",
         "tools/causes",
-        (*_VERDICT, "src/diagnose", "src/step", "src/python", "tools/laboratory/causes"),
+        (*_VERDICT, "src/diagnose", "src/step", *_RECORDER, "tools/laboratory/causes"),
     ),
     Evidence(
         "versions",
         "tools/laboratory/versions/RESULTS.md",
         "tools/versions",
-        (*_VERDICT, "src/python", "tools/laboratory/versions"),
+        (*_VERDICT, *_RECORDER, "tools/laboratory/versions"),
     ),
     Evidence(
         "hunting",
         "tools/laboratory/hunting/RESULTS.md",
         "tools/hunt",
-        (*_VERDICT, "src/python", "tools/laboratory/hunting", "tools/laboratory/found"),
+        (*_VERDICT, *_RECORDER, "tools/laboratory/hunting", "tools/laboratory/found"),
     ),
 ]
 

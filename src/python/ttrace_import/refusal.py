@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,8 @@ def refusing(path: Path, expected: str) -> Iterator[None]:
 def require(package: str) -> ModuleType:
     """The module; refuses where it is not installed."""
     try:
-        return importlib.import_module(package)
+        with _uninterrupted():
+            return importlib.import_module(package)
     except ImportError as error:
         name = package.partition(".")[0]
         if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] != name:
@@ -61,3 +63,13 @@ def require(package: str) -> ModuleType:
         raise Refused(
             f"{name}: not installed for {sys.executable}; expected it: pip install {name}, or --python PYTHON"
         ) from None
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals come behind it: NumPy, stopped while it is imported, says that it cannot be imported."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
