@@ -8,11 +8,27 @@ import citations
 import pytest
 import torch
 from citations import CITATIONS, Citation
-from papers import claims, e_max, faults, frequencies, loosest_bound, node, unhealthy
+from papers import (
+    claims,
+    e_max,
+    extreme,
+    faults,
+    frequencies,
+    gpu_norm,
+    loosest_bound,
+    models,
+    near_infinity,
+    node,
+    recovery,
+    restart,
+    unhealthy,
+)
 from papers.__main__ import PAGE, PARTS
 from papers.faulty_trace import FAULTS
 
+from evaluations.trace_edits import Rank, Recorded
 from evidence import ROOT
+from ttrace_torch.library import Dtype, Kind, Pass, TensorId
 
 CLAIM = claims.Claim("Paper", "table 1", "that it works", "yes", "it does", "tests/laboratory/test_papers.py", {})
 
@@ -113,6 +129,146 @@ def test_a_simulated_node_is_wrong_now_and_then_and_again_in_the_same_places(nam
 
     first = run()
     assert sum(first) > 0 and first == run()
+
+
+def product_of_heads(dtype=torch.float32):
+    draw = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(2, 4, *shape, generator=draw).to(dtype) for shape in ((24, 16), (16, 32)))
+    return a, b, a @ b
+
+
+def allowed(a, b):
+    """What rounding may make of an element that was taken from the sum of its column."""
+    return extreme.of_columns(a, b).allowed.max() * 2
+
+
+@pytest.mark.parametrize("error", models.ERRORS)
+def test_one_extreme_element_of_a_product_is_restored_to_within_rounding_and_the_others_to_the_bit(error):
+    a, b, right = product_of_heads()
+    struck = right.clone()
+    models.ERRORS[error](struck.view(-1), 1234, random.Random(1))
+    assert not extreme.is_right(struck, a, b)
+    restored = extreme.corrected(struck, a, b)
+    assert extreme.is_right(restored, a, b)
+    assert (restored - right).abs().max() <= allowed(a, b)
+    assert torch.equal(restored.view(-1)[:1234], right.view(-1)[:1234])
+    assert torch.equal(restored.view(-1)[1235:], right.view(-1)[1235:])
+
+
+@pytest.mark.parametrize("line", [(1, 2, 5), (1, 2, slice(None), 7)], ids=["row", "column"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_a_whole_row_or_column_of_extreme_values_is_restored(line, value):
+    a, b, right = product_of_heads()
+    struck = right.clone()
+    struck[line] = value
+    assert (extreme.corrected(struck, a, b) - right).abs().max() <= allowed(a, b)
+
+
+def test_an_error_that_is_not_extreme_is_placed_by_the_ratio_of_the_differences():
+    a, b, right = product_of_heads()
+    struck = right.clone()
+    struck[1, 3, 20, 11] += 3
+    assert (extreme.corrected(struck, a, b) - right).abs().max() <= allowed(a, b)
+
+
+def test_a_right_product_is_left_as_it_is_and_what_is_beyond_one_line_too():
+    for dtype in (torch.float32, torch.float64):
+        a, b, right = product_of_heads(dtype)
+        assert extreme.is_right(right, a, b) and torch.equal(extreme.corrected(right, a, b), right)
+    assert extreme.is_right(1e-20 * a.float() @ (1e-21 * b.float()), 1e-20 * a.float(), 1e-21 * b.float()), "denormal"
+    struck = right.clone()
+    struck[0, 0, 3:5, 3:5] = float("nan")
+    assert not extreme.is_right(extreme.corrected(struck, a, b), a, b)
+
+
+class SelfAttention(torch.nn.Module):
+    """Of one layer, as the classes of transformers have it, without their norm and softmax."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("query", "key", "value"):
+            setattr(self, name, torch.nn.Linear(models.WIDTH, models.WIDTH))
+
+    def forward(self, x):
+        query, key, value = (
+            layer(x).view(2, 8, models.HEADS, -1).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        return torch.matmul(torch.matmul(query, key.mT), value)
+
+
+class OneLayer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = torch.nn.ModuleDict({"attention": torch.nn.Module()})
+        self.layer["attention"].self = SelfAttention()
+
+    def forward(self, x):
+        return self.layer["attention"].self(x)
+
+
+@pytest.mark.parametrize("place", models.PLACES)
+@pytest.mark.parametrize("error", models.ERRORS)
+def test_a_run_whose_fault_is_corrected_has_the_result_and_the_gradients_of_one_without(place, error):
+    model, architecture, run = OneLayer(), models.ARCHITECTURES["Bert"], recovery.Run()
+    x = torch.randn(2, 8, models.WIDTH, generator=torch.Generator().manual_seed(1))
+    right = model(x)
+    with (
+        models.struck(model, architecture, place, models.ERRORS[error], 0, random.Random(1)),
+        recovery.protected(model, architecture, run),
+    ):
+        result = model(x)
+    assert (run.checked, run.detected, run.corrected) == (5, 1, 1)
+    torch.testing.assert_close(result, right, rtol=1e-4, atol=1e-5)
+    gradients = [torch.autograd.grad(value.sum(), list(model.parameters())) for value in (result, right)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    assert torch.equal(model(x), right), "hooks and products are what they were"
+
+
+def test_queries_and_keys_become_larger_and_values_do_not():
+    model = OneLayer()
+    attention = model.layer["attention"].self
+    weights = {name: getattr(attention, name).weight.clone() for name in ("query", "key", "value")}
+    near_infinity.enlarge(model, "Bert", 4)
+    for name, times in (("query", 4), ("key", 4), ("value", 1)):
+        assert torch.equal(getattr(attention, name).weight, times * weights[name]), name
+
+
+def test_the_layer_norm_of_a_gpu_is_pytorchs_but_where_a_variance_overflows():
+    draw = torch.Generator().manual_seed(1)
+    x, weight, bias, gradient = (torch.randn(*shape, generator=draw) for shape in ((8, 64), (64,), (64,), (8, 64)))
+    operands = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    theirs = torch.nn.functional.layer_norm(x, (64,), weight, bias)
+    with gpu_norm.installed():
+        ours = torch.nn.functional.layer_norm(x, (64,), weight, bias)
+    torch.testing.assert_close(ours, theirs)
+    grads = [torch.autograd.grad(result, operands, gradient) for result in (ours, theirs)]
+    torch.testing.assert_close(*grads)
+    huge = (x * 1e30).detach().requires_grad_()
+    result = gpu_norm.layer_norm(huge, (64,), weight, bias)
+    assert torch.equal(result, bias.expand(8, 64))
+    assert not torch.autograd.grad(result, huge, gradient)[0].any()
+
+
+def test_runs_are_apart_by_their_largest_difference_while_both_have_a_loss():
+    healthy, struck = recovery.Run([1.0, 0.5, 0.25]), recovery.Run([1.0, 0.625, float("nan")])
+    assert recovery.farthest(struck, healthy) == 0.125 and recovery.first_nan(struck) == "step 2"
+    assert recovery.first_nan(healthy) == "never"
+
+
+def test_a_restart_costs_saving_loading_and_the_step_again():
+    cost = {"step": 2.0, "checks": 0.2, "correction": 0.02, "save": 0.25, "restore": 0.75}
+    assert "| Bert | 2.00 s | 10.0 % | 1.0 % | 150.0 % | 150 times |" in restart.render({"Bert": cost})
+
+
+def test_losses_of_a_step_are_the_sums_of_its_micro_batches(monkeypatch):
+    def recorded(iteration, microbatch, value):
+        tensor_id = TensorId(iteration, microbatch, 0, Pass.FORWARD, Kind.SCALAR, "loss")
+        return Recorded(tensor_id, Dtype.FLOAT32, torch.tensor(value))
+
+    tensors = [recorded(step, batch, step + batch / 2) for step in range(node.ITERATIONS) for batch in range(2)]
+    monkeypatch.setattr(node, "read_trace", lambda trace: [Rank({}, tensors)])
+    assert node.losses_of(ROOT) == [2 * step + 0.5 for step in range(node.ITERATIONS)]
 
 
 def test_what_violates_a_fixed_bound_is_counted_by_kind():

@@ -86,6 +86,9 @@ def _papers() -> list[Evidence]:
         "real-weights": ("src/abft", "real_weights"),
         "faults": ("src/abft", "src/sdc", "faults", "faulty_trace"),
         "models": ("models", "faulty_trace"),
+        "near-infinity": ("near_infinity", "gpu_norm", "models", "recovery", "faulty_trace"),
+        "recovery": ("recovery", "extreme", "gpu_norm", "models", "faulty_trace"),
+        "restart": ("restart", "recovery", "extreme", "models", "faulty_trace"),
         "frequencies": ("frequencies",),
         "node": ("src/sdc", *_RUNS, "node", "unhealthy", "faulty_trace"),
     }

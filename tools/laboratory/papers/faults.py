@@ -53,6 +53,7 @@ def is_struck(tensor: Recorded, kinds: tuple[str, ...]) -> bool:
 WAYS = {
     "abft": ["abft", "{suspect}"],
     "abft --block 16": ["abft", "{suspect}", "--block", "16"],
+    "abft --block 4": ["abft", "{suspect}", "--block", "4"],
     "check -t default": ["check", "--reference", "{healthy}", "--candidate", "{suspect}", "-t", "default"],
 }
 
@@ -162,8 +163,8 @@ def render(counts: dict[tuple, Counter]) -> list[str]:
         *lines,
         "",
         "`sdc` compares bits, and misses nothing where a healthy run is there. `abft` has no reference: of an output "
-        "it sees what is larger than the rounding of a row or a column, of 16 elements with `--block 16`; a main "
-        "gradient is the sum of the micro-batches' and parameters after the step are what the step makes, element by "
-        "element, which leaves rounding alone. `check -t default` holds each tensor to a reference within what its "
-        "dtype rounds; a single element is held to its row's scale.",
+        "it sees what is larger than the rounding of a row or a column, with `--block` of so many elements of it; a "
+        "main gradient is the sum of the micro-batches' and parameters after the step are what the step makes, "
+        "element by element, which leaves rounding alone. `check -t default` holds each tensor to a reference within "
+        "what its dtype rounds; a single element is held to its row's scale.",
     ]

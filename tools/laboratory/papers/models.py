@@ -95,7 +95,7 @@ def struck(model, architecture: Architecture, place: str, error, layer: int, dra
         width = width or wrong.shape[-1]
         row, col = draw.randrange(wrong.numel() // wrong.shape[-1]), begin + draw.randrange(width)
         error(wrong.view(-1), row * wrong.shape[-1] + col, draw)
-        return tensor + (wrong - tensor).detach() if torch.isfinite(wrong).all() else _with_value(tensor, wrong)
+        return with_value(tensor, wrong)
 
     attentions = [module for name, module in model.named_modules() if name.endswith(f".{architecture.attention}")]
     if place in ("Q", "K", "V"):
@@ -126,18 +126,19 @@ def struck(model, architecture: Architecture, place: str, error, layer: int, dra
     assert done, f"{place} of layer {layer} was not met"
 
 
-class _with(torch.autograd.Function):
+class _WithValue(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, wrong):
-        return wrong
+    def forward(ctx, tensor, value):
+        return value
 
     @staticmethod
     def backward(ctx, gradient):
         return gradient, None
 
 
-def _with_value(tensor: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
-    return _with.apply(tensor, wrong)
+def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value, whose gradient is that of the tensor."""
+    return _WithValue.apply(tensor, value)
 
 
 def is_untrainable(name: str, place: str, error, draw: random.Random, model, state) -> bool:
@@ -222,9 +223,8 @@ def measure(faults: int = FAULTS) -> list[str]:
         "",
         *table(["error", "model", *(f"{place} (paper)" for place in PLACES)], rows),
         "",
-        "INF and NaN end training wherever they reach the loss or a gradient, as in the paper; of those in the "
-        "scores of GPT-2 and GPT-Neo the causal mask hides some. Near-INF is where the two differ: here a huge query "
-        "or key makes a softmax one-hot, which is finite, and a huge value or context ends training in nearly each "
-        "case; in the paper it is the other way round. Why was not found out: the paper's weights are trained, its "
-        "products are wider, and it does not name its dtype.",
+        "INF and NaN end training wherever they reach the loss or a gradient, as in the paper. In the scores the "
+        "causal mask hides some where it takes their place, as GPT-Neo's does; that of GPT-2 is added to them in this "
+        "release, and INF and NaN stay, where releases of the paper's time put a number in their place. Near-INF is "
+        "the other way round here, for two reasons, which the next section takes away one by one.",
     ]
