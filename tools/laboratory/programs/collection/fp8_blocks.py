@@ -1,4 +1,5 @@
-"""Blockwise FP8 as DeepSeek-V3 has it: e4m3 with a scale in fp32 for each tile of 1 x 16 of an operand.
+"""Blockwise FP8, as of DeepSeek-V3: e4m3 with a scale in fp32 for each tile. Its tiles are 1 x 128, of weights 128 x
+128; here all are 1 x 16.
 
 package: PyTorch
 parallel: DDP, 2 ranks
