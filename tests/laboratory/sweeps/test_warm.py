@@ -115,8 +115,11 @@ def test_stand_ins_take_what_users_type(tmp_path, monkeypatch):
         assert done.returncode == 0, done.stderr
         return sorted(done.stdout.split())
 
+    # One write a rank: torchrun's Pythons do not buffer, and print writes the end of a line by itself.
     (tmp_path / "ranks.py").write_text(
-        "import os, sys\nprint(os.environ.get('RANK', 'alone') + str('torch._dynamo' in sys.modules), *sys.argv[1:])\n"
+        "import os, sys\n"
+        "said = [os.environ.get('RANK', 'alone') + str('torch._dynamo' in sys.modules), *sys.argv[1:]]\n"
+        "sys.stdout.write(' '.join(said) + '\\n')\n"
     )
     launched = ("torchrun", "--standalone", "--nproc-per-node")
     with warm.server():
