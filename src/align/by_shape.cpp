@@ -12,6 +12,9 @@
 #include "align/open_subject.h"
 #include "align/shape_candidates.h"
 #include "base/describe.h"
+#include "base/lookup.h"
+#include "base/tensor_name.h"
+#include "identify/stacked_blocks.h"
 
 namespace ttrace {
 namespace {
@@ -47,6 +50,7 @@ class ShapePlacer {
       while (settle_by_others()) {
       }
     } while (settle_by_custom());
+    find_blocks();
     for (auto& [key, subject] : subjects_) place(key, subject);
   }
 
@@ -202,6 +206,99 @@ class ShapePlacer {
       return true;
     }
     return false;
+  }
+
+  // A dimension that one axis of the model splits, and no other.
+  struct SplitDimension {
+    std::string_view module;  // whose parameter, or output, it is of
+    int axis = -1;
+    std::size_t dim = 0;
+    std::int64_t extent = 0;  // of the reference
+    bool is_last = false;
+
+    bool is_like(const SplitDimension& other) const {
+      return module == other.module && axis == other.axis && extent == other.extent;
+    }
+  };
+
+  std::optional<SplitDimension> split_of(const Key& key, const OpenSubject& subject) const {
+    if (!subject.settled || subject.longer || subject.known.empty()) return std::nullopt;
+    const Assignment& assignment = *subject.settled;
+    std::optional<std::size_t> split;
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      if (assignment[i] < 0 || subject.open[i].slices) continue;
+      if (split || std::count(assignment.begin(), assignment.end(), assignment[i]) > 1) return std::nullopt;
+      split = i;
+    }
+    const bool is_beside_others = std::any_of(subject.given->uses.begin(), subject.given->uses.end(),
+                                              [](const AxisUse& use) { return use.placement == Placement::kShard; });
+    if (!split || is_beside_others) return std::nullopt;
+    const Shape& reference = *subject.known[0].second;
+    const auto dim = static_cast<std::size_t>(assignment[*split]);
+    const std::string_view path = TensorName(key.name).path;
+    return SplitDimension{is_parameter_kind(key.kind) ? owner_of(path) : path, subject.open[*split].axis, dim,
+                          reference[dim], dim + 1 == reference.size()};
+  }
+
+  // As blocks_by_bits, of the first part that tells.
+  std::vector<std::int64_t> blocks_of(const Group& group, const SplitDimension& split) const {
+    const LogicalTensor& whole = *find_tensor(*layout_.reference, group.id);
+    const std::vector<Piece> pieces = whole.pieces();
+    if (pieces.empty() || pieces[0].entry->shape != whole.shape || pieces[0].entry->sketch) return {};
+    for (const Shard& shard : group.shards) {
+      if (shard.entry->sketch) continue;
+      const RecordedElements part{shard.entry, shard.holder->trace->bytes_of(*shard.entry)};
+      std::vector<std::int64_t> blocks =
+          blocks_by_bits(part, {pieces[0].entry, pieces[0].data}, coordinate_on(*shard.holder, split.axis), split.dim);
+      if (!blocks.empty()) return blocks;
+    }
+    return {};
+  }
+
+  // Finds the parameters that are several blocks, and what else lies as they do: what another module is given of an
+  // output, too, which has its bits.
+  void find_blocks() {
+    std::vector<std::pair<SplitDimension, StackedBlocks>> found;  // of modules' parameters
+    std::vector<std::pair<SplitDimension, OpenSubject*>> silent;  // parameters whose bits do not tell
+    for (auto& [key, subject] : subjects_) {
+      if (key.kind != Kind::kParam) continue;
+      const auto split = split_of(key, subject);
+      if (!split) continue;
+      std::vector<std::int64_t> sizes = blocks_of(*subject.known[0].first, *split);
+      if (sizes.empty()) silent.emplace_back(*split, &subject);
+      if (sizes.size() < 2) continue;
+      subject.blocks = StackedBlocks{split->axis, std::move(sizes)};
+      found.emplace_back(*split, *subject.blocks);
+    }
+    const auto take_those_of_module = [&](const SplitDimension& split, OpenSubject& subject) {
+      const auto of_module =
+          std::find_if(found.begin(), found.end(), [&](const auto& item) { return item.first.is_like(split); });
+      if (of_module != found.end()) subject.blocks = of_module->second;
+    };
+    for (const auto& [split, subject] : silent) take_those_of_module(split, *subject);
+    std::map<std::pair<const PresentRank*, std::uint64_t>, const StackedBlocks*> outputs;  // by their bits
+    for (auto& [key, subject] : subjects_) {
+      if (key.kind != Kind::kOutput) continue;
+      const auto split = split_of(key, subject);
+      if (split && split->is_last) take_those_of_module(*split, subject);
+      if (!subject.blocks) continue;
+      for (const Shard& shard : subject.groups[0]->shards) {
+        outputs.emplace(std::pair(shard.holder, shard.entry->checksum), &*subject.blocks);
+      }
+    }
+    for (auto& [key, subject] : subjects_) {
+      if (key.kind != Kind::kInput || outputs.empty()) continue;
+      const auto split = split_of(key, subject);
+      if (!split || !split->is_last) continue;
+      const Shard& shard = subject.groups[0]->shards[0];
+      const auto output = outputs.find({shard.holder, shard.entry->checksum});
+      if (output != outputs.end() && output->second->axis == split->axis) subject.blocks = *output->second;
+    }
+    for (auto& [key, subject] : subjects_) {
+      const OpenSubject* lead = lead_subject(key);
+      if (lead == nullptr || !lead->blocks || !subject.settled) continue;
+      if (follows(*lead, subject, *subject.settled)) subject.blocks = lead->blocks;
+    }
   }
 
   // One of several placements that fit, as a rule has it: `tp_dim: 0`.

@@ -13,6 +13,9 @@
 // Parts that are together longer than the reference, where no assignment explains their sizes otherwise, are halos,
 // each with the last elements of the one before it, where the bytes of all neighbours say so; else the reference's and
 // padding behind it: a vocabulary, or a sequence, that was made to divide by the ranks.
+// A parameter may be several blocks, each of which an axis splits by itself, as query, key and value are in one matrix:
+// its bits say so where they are the reference's. Parameters beside it, what its module returns, and what is made of all
+// of these, lie as it does.
 // What is still open then is taken as replicated, so that it does not fit the reference, and the finding names the
 // lines that would say it. Axes that split one dimension nest as the ranks are numbered, the slowest outermost.
 //

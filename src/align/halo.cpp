@@ -1,31 +1,12 @@
 #include "align/halo.h"
 
-#include <algorithm>
 #include <map>
 #include <vector>
 
+#include "identify/box_bytes.h"
+
 namespace ttrace {
 namespace {
-
-std::vector<std::byte> bytes_in(const Shard& shard, const Box& box) {
-  const std::byte* data = shard.holder->trace->bytes_of(*shard.entry);
-  const Shape strides = row_major_strides(shard.entry->shape);
-  const auto size = static_cast<std::int64_t>(size_of(shard.entry->dtype));
-  std::vector<std::byte> bytes;
-  for (std::int64_t i = 0; i < element_count(box.size); ++i) {
-    const Shape index = index_at(i, box.size);
-    std::int64_t at = 0;
-    for (std::size_t d = 0; d < index.size(); ++d) at += (box.start[d] + index[d]) * strides[d];
-    bytes.insert(bytes.end(), data + at * size, data + (at + 1) * size);
-  }
-  return bytes;
-}
-
-// True where the elements are not all one number: shifted by one, they are others.
-bool are_varied(const std::vector<std::byte>& bytes, std::size_t element) {
-  return bytes.size() > element &&
-         !std::equal(bytes.begin() + static_cast<std::ptrdiff_t>(element), bytes.end(), bytes.begin());
-}
 
 bool ends_as_begins(const Shard& shard, const Shard& next, std::size_t dim, std::int64_t overlap) {
   // Sizes of one tensor of the name say how long the overlap is; others of it may be shorter.
@@ -37,8 +18,9 @@ bool ends_as_begins(const Shard& shard, const Shard& next, std::size_t dim, std:
   Box tail = whole_box(shard.entry->shape), head = whole_box(next.entry->shape);
   tail.start[dim] = tail.size[dim] - overlap;
   tail.size[dim] = head.size[dim] = overlap;
-  const std::vector<std::byte> bytes = bytes_in(shard, tail);
-  return are_varied(bytes, size_of(shard.entry->dtype)) && bytes == bytes_in(next, head);
+  const std::vector<std::byte> bytes = bytes_in(tail, shard.holder->trace->bytes_of(*shard.entry), *shard.entry);
+  return are_varied(bytes, shard.entry->dtype) &&
+         bytes == bytes_in(head, next.holder->trace->bytes_of(*next.entry), *next.entry);
 }
 
 }  // namespace

@@ -78,6 +78,10 @@ TensorPlacement placed(const OpenSubject& subject, const Assignment& assignment,
     use.split.size = open[i].size;
     use.split.axis = open[i].name;
     if (open[i].slices) use.split.layout = slice_layout;
+    if (subject.blocks && subject.blocks->axis == open[i].axis) {
+      use.split.layout = find_layout("stacked");
+      use.split.options = {{"blocks", subject.blocks->sizes}};
+    }
     if (longer && longer->dim == assignment[i]) {
       if (longer->overlap == 0) {
         use.unpadded = kReferenceExtent;

@@ -32,6 +32,12 @@ struct Longer {
   friend bool operator==(const Longer&, const Longer&) = default;
 };
 
+// An axis splits each block of a dimension by itself: the blocks' sizes in one part, as `blocks` of the layout `stacked`.
+struct StackedBlocks {
+  int axis = -1;  // index into the table's axes
+  std::vector<std::int64_t> sizes;
+};
+
 // All tensors of one name and kind, which lie alike.
 struct OpenSubject {
   std::vector<Group*> groups;
@@ -42,6 +48,7 @@ struct OpenSubject {
   std::optional<Assignment> settled;
   bool by_custom = false;  // settled because samples mostly lie along the first dimension
   std::optional<Longer> longer;
+  std::optional<StackedBlocks> blocks;  // absent: parts lie one behind the other, or nothing tells
   std::map<const Group*, FlatRows> flat;
 };
 

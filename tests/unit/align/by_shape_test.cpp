@@ -90,13 +90,14 @@ TEST_CASE("a wrong part of a tensor that its shape placed fails, and the finding
             "fc.weight: {tp: {dim: 0, layout: ...}}"));
 }
 
-TEST_CASE("stacked blocks are no contiguous split: the tensor fails by its shape, and passes by the line it asks for") {
-  const Trace reference = counted_reference({{kFcWeight, {4, 1}}});
+TEST_CASE("where no bits tell stacked blocks the tensor fails by its shape, and passes by the line it asks for") {
+  const TensorId gradient = kFcWeight.with_kind(Kind::kMainGrad);
+  const Trace reference = counted_reference({{gradient, {4, 1}}});
   Trace candidate = mesh_trace("tp=2", 2);
-  add_tensor(candidate, 0, kFcWeight, {2, 1}, {1, 3});
-  add_tensor(candidate, 1, kFcWeight, {2, 1}, {2, 4});
+  add_tensor(candidate, 0, gradient, {2, 1}, {1, 3});
+  add_tensor(candidate, 1, gradient, {2, 1}, {2, 4});
   CHECK(findings_in(checked(reference, candidate, "")) ==
-        std::vector<std::string>{"fc.weight param: exceeds-tolerance"});
+        std::vector<std::string>{"fc.weight main_grad: exceeds-tolerance"});
   CHECK(checked(reference, candidate, "fc.weight: {tp: {dim: 0, layout: stacked, blocks: [1, 1]}}").same());
 }
 
@@ -243,6 +244,39 @@ TEST_CASE(
   CHECK(aligned_with(reference, candidate_with(9, 4)).notes ==
         std::vector<std::string>{"placed by their shapes, cp splits dimension 1, padded behind the reference's end: "
                                  "conv grad_input, conv input"});
+}
+
+TEST_CASE("a parameter's bits tell blocks that are split each by itself; what lies as it does follows") {
+  // Query heads 0 to 3 and the keys' and values' heads 0 and 1: a row each.
+  const TensorId weight = tensor_id(Kind::kParam, "qkv.weight"), bias = tensor_id(Kind::kParam, "qkv.bias");
+  const TensorId gradient = tensor_id(Kind::kMainGrad, "qkv.bias"), output = tensor_id(Kind::kOutput, "qkv", 0);
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8}, zeros(8, 0), of_rank[] = {{1, 2, 5, 7}, {3, 4, 6, 8}};
+  const auto trace_of = [&](Trace trace, const auto& own) {
+    for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+      const std::vector<float> part = own(rank);
+      const auto size = std::ssize(part);
+      std::vector<float> rows;
+      for (const float value : part) rows.insert(rows.end(), {value, -value});
+      add_tensor(trace, rank, weight, {size, 2}, rows);
+      add_tensor(trace, rank, bias, {size}, std::vector<float>(part.size(), 0));
+      add_tensor(trace, rank, gradient, {size}, part);
+      add_tensor(trace, rank, output, {1, size}, part);
+    }
+    return trace;
+  };
+  const Trace reference = trace_of(mesh_trace("", 1), [&](std::size_t) { return values; });
+  const Trace candidate = trace_of(mesh_trace("tp=2", 2), [&](std::size_t rank) { return of_rank[rank]; });
+  CHECK(checked(reference, candidate, "").same());
+  CHECK(aligned_with(reference, candidate).notes ==
+        std::vector<std::string>{
+            "placed by their shapes, tp splits dimension 0, stacked, blocks: [2, 1, 1]: qkv.bias main_grad, qkv.bias "
+            "param, qkv.weight param",
+            "placed by their shapes, tp splits dimension 1, stacked, blocks: [2, 1, 1]: qkv output"});
+  // Rows of which nothing says that they are shares of blocks.
+  const Trace otherwise = trace_of(mesh_trace("tp=2", 2), [&](std::size_t rank) {
+    return rank == 0 ? std::vector<float>{1, 4, 5, 7} : std::vector<float>{2, 3, 6, 8};
+  });
+  for (const std::string& note : aligned_with(reference, otherwise).notes) CHECK_FALSE(has(note, "stacked"));
 }
 
 TEST_CASE("a part that is shorter than the overlap of others of its name makes no halo of them") {

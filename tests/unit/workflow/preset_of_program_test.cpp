@@ -21,7 +21,7 @@ const std::string kWeight = "decoder.layers.0.mlp.linear_fc1.weight";
 double element(std::int64_t row, std::int64_t column) { return static_cast<double>(100 * row + column); }
 
 test::TraceBuilder& fill_reference(test::TraceBuilder& run) {
-  return run.run_id("reference").tensor(kWeight, Kind::kParam, {8, 3}, [](auto, std::int64_t i) {
+  return run.run_id("reference").tensor(kWeight, Kind::kMainGrad, {8, 3}, [](auto, std::int64_t i) {
     return element(i / 3, i % 3);
   });
 }
@@ -31,7 +31,7 @@ test::TraceBuilder& fill_candidate(test::TraceBuilder& run, const std::string& p
   return run.run_id("candidate")
       .axes("tp=2")
       .provenance(R"({"parallelism": )" + parallelism + "}")
-      .tensor(kWeight, Kind::kParam, {4, 3}, [](std::int32_t rank, std::int64_t i) {
+      .tensor(kWeight, Kind::kMainGrad, {4, 3}, [](std::int32_t rank, std::int64_t i) {
         const std::int64_t row = i / 3, matrix = row / 2;
         return element(4 * matrix + 2 * rank + row % 2, i % 3);
       });
