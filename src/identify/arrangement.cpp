@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/tensor_name.h"
+#include "identify/box_bytes.h"
 #include "identify/samples.h"
+#include "identify/stacked_blocks.h"
 
 namespace ttrace {
 namespace {
@@ -70,8 +72,8 @@ bool are_of_shape(const std::vector<Held>& parts, const Shape& shape) {
   return std::ranges::all_of(parts, [&](const Held& part) { return part.entry->shape == shape; });
 }
 
-// True where the parts of half of the ranks are the reference's stretches, in the order of the ranks; what lies behind
-// its end is padding.
+// True where the parts of half of the ranks are the reference's stretches, in the order of the ranks, or of each of its
+// blocks; what lies behind its end is padding.
 bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_t dim) {
   const auto hashes = [&](const Held& of) {
     return hashes_of_rows(of.rank->bytes_of(*of.entry), of.entry->shape, dim, of.entry->dtype);
@@ -87,7 +89,14 @@ bool are_stretches(const Held& whole, const std::vector<Held>& parts, std::size_
     }
     right += is_right ? 1 : 0;
   }
-  return 2 * right >= parts.size();
+  if (2 * right >= parts.size()) return true;
+  std::size_t in_blocks = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const RecordedElements part{parts[i].entry, parts[i].rank->bytes_of(*parts[i].entry)};
+    const RecordedElements trusted{whole.entry, whole.rank->bytes_of(*whole.entry)};
+    in_blocks += blocks_by_bits(part, trusted, static_cast<std::int64_t>(i), dim).empty() ? 0 : 1;
+  }
+  return 2 * in_blocks >= parts.size();
 }
 
 // How ranks hold the reference's parameters: how many of these. One that all hold in the reference's shape and that none
@@ -144,7 +153,7 @@ std::optional<Holdings> holdings_of(const RankTrace& reference, const Ranks& ran
     } else if (are_whole) {
       ++holding.of_some;
       holding.trusted += value_of(*parts[0].entry) == value_of(*trusted.entry) ? 1 : 0;
-    } else if (are_others) {
+    } else if (are_others && are_of_shape(parts, trusted.entry->shape)) {
       ++holding.of_some;
       ++holding.trusted;
     } else if (parts.size() != ranks.size() || !are_of_shape(parts, trusted.entry->shape)) {
@@ -244,36 +253,45 @@ bool divide_inputs(const Trace& reference, const Ranks& ranks, std::int32_t iter
   });
 }
 
-// Ranks of which several give their models the same: `ranks` each, in `groups` groups.
+// Ranks of which several have the same of something: `ranks` each, in `groups` groups.
 struct Sharing {
   std::size_t ranks = 1, groups = 1;
   bool in_a_row = true;  // else those that are `groups` ranks apart
 
   std::size_t group_of(std::size_t rank) const { return in_a_row ? rank / ranks : rank % groups; }
 
-  std::string axes() const {
-    if (groups == 1) return fmt::format("tp={}", ranks);
-    return in_a_row ? fmt::format("tp={},dp={}", ranks, groups) : fmt::format("dp={},tp={}", groups, ranks);
+  // The axis of the ranks of a group, and that of the groups.
+  std::string axes(std::string_view of_ranks, std::string_view of_groups) const {
+    if (groups == 1) return fmt::format("{}={}", of_ranks, ranks);
+    return in_a_row ? fmt::format("{}={},{}={}", of_ranks, ranks, of_groups, groups)
+                    : fmt::format("{}={},{}={}", of_groups, groups, of_ranks, ranks);
   }
+  std::string axes() const { return axes("tp", "dp"); }
 };
 
-// Absent where no two do, or not all as often, or in no such order.
-std::optional<Sharing> sharing_of(const Trace& trace, std::int32_t iteration) {
-  std::vector<Given> given;
-  for (const RankTrace& rank : trace.ranks) given.push_back(given_to_model(rank, iteration));
-  const auto share = static_cast<std::size_t>(std::count(given.begin(), given.end(), given.front()));
-  if (given.front().empty() || share <= 1 || given.size() % share != 0) return std::nullopt;
+// Absent where no two ranks have the same, or not all as often, or in no such order.
+template <typename What>
+std::optional<Sharing> sharing_by(const std::vector<What>& of_ranks) {
+  const auto share = static_cast<std::size_t>(std::count(of_ranks.begin(), of_ranks.end(), of_ranks.front()));
+  if (of_ranks.front().empty() || share <= 1 || of_ranks.size() % share != 0) return std::nullopt;
   for (const bool in_a_row : {true, false}) {
-    const Sharing sharing{share, given.size() / share, in_a_row};
+    const Sharing sharing{share, of_ranks.size() / share, in_a_row};
     bool fits = true;
-    for (std::size_t a = 0; a < given.size(); ++a) {
+    for (std::size_t a = 0; a < of_ranks.size(); ++a) {
       for (std::size_t b = 0; b < a; ++b) {
-        fits = fits && (given[a] == given[b]) == (sharing.group_of(a) == sharing.group_of(b));
+        fits = fits && (of_ranks[a] == of_ranks[b]) == (sharing.group_of(a) == sharing.group_of(b));
       }
     }
     if (fits) return sharing;
   }
   return std::nullopt;
+}
+
+// Of what they give their models.
+std::optional<Sharing> sharing_of(const Trace& trace, std::int32_t iteration) {
+  std::vector<Given> given;
+  for (const RankTrace& rank : trace.ranks) given.push_back(given_to_model(rank, iteration));
+  return sharing_by(given);
 }
 
 // The ranks of one group after the other.
@@ -321,6 +339,82 @@ bool are_stages(const Trace& trace, std::int32_t iteration) {
          std::all_of(trace.ranks.begin(), trace.ranks.end(), has_own);
 }
 
+// Stages of which several ranks hold each, bit for bit the same, and no other one has a parameter of: the last one's ranks
+// alone have a loss. Absent where the ranks hold no such.
+std::optional<Sharing> copied_stages(const Trace& trace, std::int32_t iteration) {
+  std::vector<std::map<TensorId, Value>> values;
+  for (const RankTrace& rank : trace.ranks) {
+    auto& of_rank = values.emplace_back();
+    for (const auto& [id, entry] : parameters_of(rank, iteration)) of_rank.emplace(id, value_of(*entry));
+  }
+  const auto sharing = sharing_by(values);
+  if (!sharing || sharing->groups == 1) return std::nullopt;
+  std::map<std::pair<TensorId, Value>, std::size_t> stage_of;
+  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+    const std::size_t stage = sharing->group_of(rank);
+    if (has_loss(trace.ranks[rank], iteration) != (stage + 1 == sharing->groups)) return std::nullopt;
+    for (const auto& item : values[rank]) {
+      if (stage_of.emplace(item, stage).first->second != stage) return std::nullopt;
+    }
+  }
+  return sharing;
+}
+
+// What the ranks are given of one of the reference's inputs, all in blocks of one shape.
+using Blocks = std::vector<Held>;
+
+std::optional<Blocks> blocks_of(const Entry& whole, const Ranks& ranks) {
+  Blocks blocks;
+  for (const RankTrace* rank : ranks) {
+    const auto own =
+        std::ranges::find_if(rank->entries, [&](const Entry& entry) { return entry.id == whole.id && !entry.sketch; });
+    if (own == rank->entries.end() || own->shape.size() != whole.shape.size() || own->dtype != whole.dtype) return {};
+    if (!blocks.empty() && own->shape != blocks[0].entry->shape) return {};
+    blocks.push_back({rank, &*own});
+  }
+  return blocks;
+}
+
+// True where the blocks of half of the ranks are the reference's, of rows `row_of(rank)` and columns `column_of(rank)`.
+template <typename Row, typename Column>
+bool are_blocks_at(const Held& whole, const Blocks& blocks, const Row& row_of, const Column& column_of) {
+  std::size_t right = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Entry& own = *blocks[i].entry;
+    Box box = whole_box(own.shape);
+    box.start[0] = static_cast<std::int64_t>(row_of(i)) * own.shape[0];
+    box.start[1] = static_cast<std::int64_t>(column_of(i)) * own.shape[1];
+    const std::vector<std::byte> bytes = bytes_in(whole_box(own.shape), blocks[i].rank->bytes_of(own), own);
+    const bool is_there =
+        are_varied(bytes, own.dtype) && bytes == bytes_in(box, whole.rank->bytes_of(*whole.entry), *whole.entry);
+    right += is_there ? 1 : 0;
+  }
+  return 2 * right > blocks.size();
+}
+
+// The axes of ranks that divide something that the reference's model is given along samples and along places: "cp=2,dp=2"
+// where those with the same samples are next to each other. Empty where they divide it otherwise.
+std::string grid_of(const Trace& reference, const Ranks& ranks, std::int32_t iteration) {
+  const RankTrace& trusted = reference.ranks.front();
+  for (const Entry& whole : trusted.entries) {
+    if (whole.id.iteration != iteration || !is_given_to_model(whole.id) || whole.sketch) continue;
+    if (whole.shape.size() < 2 || !may_be_divided(whole, 1)) continue;
+    const auto blocks = blocks_of(whole, ranks);
+    if (!blocks) continue;
+    const Shape &all = whole.shape, &own = blocks->front().entry->shape;
+    const bool is_rest_whole = std::equal(all.begin() + 2, all.end(), own.begin() + 2);
+    if (!is_rest_whole || own[0] < 1 || own[1] < 1 || own[0] == all[0] || own[1] == all[1]) continue;
+    if (all[0] % own[0] != 0 || all[1] % own[1] != 0) continue;
+    const auto dp = static_cast<std::size_t>(all[0] / own[0]), cp = static_cast<std::size_t>(all[1] / own[1]);
+    if (dp * cp != ranks.size()) continue;
+    const auto over = [](std::size_t size) { return [=](std::size_t rank) { return rank / size; }; };
+    const auto within = [](std::size_t size) { return [=](std::size_t rank) { return rank % size; }; };
+    if (are_blocks_at({&trusted, &whole}, *blocks, over(cp), within(cp))) return fmt::format("cp={},dp={}", cp, dp);
+    if (are_blocks_at({&trusted, &whole}, *blocks, within(dp), over(dp))) return fmt::format("dp={},cp={}", dp, cp);
+  }
+  return "";
+}
+
 }  // namespace
 
 ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
@@ -334,8 +428,19 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
   if (sharing && are_tensor_parallel(reference, groups_of(candidate, *sharing), *iteration)) {
     return {sharing->axes(), "those that are given the same samples hold parts of the reference's parameters"};
   }
+  if (const auto stages = copied_stages(candidate, *iteration)) {
+    if (!divide_inputs(reference, groups_of(candidate, *stages).front(), *iteration, 0)) return {};
+    return {
+        stages->axes("dp", "pp"),
+        "several hold the same parameters, the last of them alone have a loss, and the first divide the reference's "
+        "samples"};
+  }
   const auto holding = holdings_of(reference.ranks.front(), all, *iteration);
   if (!holding) return {};
+  if (const std::string grid = grid_of(reference, all, *iteration);
+      !grid.empty() && holding->of_some + holding->cut == 0) {
+    return {grid, "each holds the model, and a part of some of the reference's sequences"};
+  }
   if (divide_inputs(reference, all, *iteration, 0)) {
     const std::string_view what = holding->of_some + holding->cut > 0 ? "its part of the model" : "the model";
     return {fmt::format("dp={}", all.size()),
@@ -367,6 +472,7 @@ std::string axes_to_propose(const Trace& trace) {
   const auto iteration = first_iteration(trace);
   if (!iteration || std::ssize(trace.ranks) != trace.world_size) return all_apart;
   if (are_stages(trace, *iteration)) return fmt::format("pp={}", trace.ranks.size());
+  if (const auto stages = copied_stages(trace, *iteration)) return stages->axes("dp", "pp");
   const auto sharing = sharing_of(trace, *iteration);
   return sharing ? sharing->axes() : all_apart;
 }

@@ -186,6 +186,43 @@ TEST_CASE("ranks with parameters of their own, of which the last alone has a los
   CHECK(told(other_model) == "");
 }
 
+TEST_CASE("stages of which several ranks hold each are pipeline parallel beside data parallel") {
+  const auto job_of = [](bool are_in_a_row, bool has_own_bias) {
+    Job job(4);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      const std::size_t stage = are_in_a_row ? rank / 2 : rank % 2, copy = are_in_a_row ? rank % 2 : rank / 2;
+      if (stage == 0) {
+        job.param(rank, "0.weight", {4, 2}, kWeight).given(rank, {1, 3, 2}, rows_of(kBatch, 6 * copy, 6 * copy + 6));
+      } else {
+        job.param(rank, "1.bias", {2}, has_own_bias && copy == 1 ? Floats{9, 11} : kBias);
+        job.given(rank, {1, 2}, {1, 2}).loss(rank);
+      }
+    }
+    return job;
+  };
+  CHECK(told(job_of(true, false)) == "dp=2,pp=2");
+  CHECK(told(job_of(false, false)) == "pp=2,dp=2");
+  CHECK(axes_to_propose(job_of(true, false).trace) == "dp=2,pp=2");
+  CHECK(told(job_of(true, true)) == "");  // the last two are no copies
+}
+
+TEST_CASE("ranks with the model and blocks of samples and places are context parallel beside data parallel") {
+  Job whole(1);
+  const Floats batch = {1, 2, 3, 4, 5, 6, 7, 8};  // two samples of four places
+  whole.param(0, "0.weight", {4, 2}, kWeight).given(0, {2, 4, 1}, batch);
+  const auto job_of = [&](bool are_places_first) {
+    Job job(4);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      const std::size_t sample = are_places_first ? rank / 2 : rank % 2, half = are_places_first ? rank % 2 : rank / 2;
+      const std::size_t begin = 4 * sample + 2 * half;
+      job.param(rank, "0.weight", {4, 2}, kWeight).given(rank, {1, 2, 1}, rows_of(batch, begin, begin + 2));
+    }
+    return job;
+  };
+  CHECK(axes_told_by(whole.trace, job_of(true).trace).axes == "cp=2,dp=2");
+  CHECK(axes_told_by(whole.trace, job_of(false).trace).axes == "dp=2,cp=2");
+}
+
 TEST_CASE(
     "nothing is told of ranks that hold other parameters than the reference, or of samples that are not its own") {
   Job lacks(2), other_samples(2);
