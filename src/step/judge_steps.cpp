@@ -172,13 +172,14 @@ std::map<TensorId, double> find_steps_elsewhere(const AlignedTrace& reference, c
 std::string describe_steps_elsewhere(const std::map<TensorId, double>& elsewhere, const Trace& candidate) {
   std::set<std::string> names;
   for (const auto& [update, change] : elsewhere) names.insert(update.name);
-  const bool are_stated = std::any_of(candidate.ranks.begin(), candidate.ranks.end(),
-                                      [](const RankTrace& rank) { return !rank.optimizer_steps.empty(); });
+  const bool has_optimizer = std::ranges::any_of(candidate.ranks, [](const RankTrace& rank) {
+    return std::ranges::any_of(rank.optimizer_steps, [](const OptimizerStep& step) { return !step.optimizer.empty(); });
+  });
   return fmt::format(
       "candidate: {}, the first {}, changed, and in no optimizer: the program steps {}; the parameters "
       "after it are compared",
       count_of(names.size(), "parameter"), printable(elsewhere.begin()->first.name.get()),
-      are_stated ? "with other tensors than the model's" : "them by itself");
+      has_optimizer ? "with other tensors than the model's" : "them by itself");
 }
 
 // What the runs of the reference's program step with that is not the same in all; null: nothing, or nothing is known.

@@ -747,6 +747,17 @@ def test_steps_with_other_tensors_prove_nothing_where_rounding_hides_them(first_
     assert "expected a wider dtype, or steps that change them by more" in verdict.text, verdict
 
 
+def test_an_iteration_is_a_step_of_an_optimizer_that_the_program_writes_itself(first_verdict):
+    verdict = first_verdict("own_optimizer")
+    assert answers(verdict) == (SAME, "same"), verdict
+    assert "46 compared" in verdict.text, verdict  # of six micro-batches, those of the first step
+    assert "in no optimizer: the program steps them by itself" in verdict.text, verdict
+    for mistake, first in (("rate", "0.weight param_after"), ("unreduced", "2.bias param_after")):
+        verdict = first_verdict("own_optimizer", mistake=mistake)
+        assert answers(verdict) == (DIFFERENT, "different"), verdict
+        assert verdict.first == first, verdict
+
+
 @pytest.mark.parametrize("measured", [True, False])
 def test_updates_that_a_program_writes_itself_are_held_by_what_they_make(first_verdict, measured):
     verdict = first_verdict("own_steps", measured=measured)

@@ -69,6 +69,7 @@ class Collector:
         self.draws = Draws()
         self.seconds = 0.0  # spent in here
         self.on_first_model: list[Callable[[], None]] = []  # called once, when the program's first model runs
+        self.on_microbatch: list[Callable[[Chunk], None]] = []  # called before each of a chunk, recorded or not
         self.on_first_call: list[Callable[[Chunk], None]] = []  # before that of a chunk in each recorded iteration
         self.on_iteration_end: list[Callable[[], None]] = []  # called after the last tensor of each is recorded
         self.goes_on = True  # the program; false once it has ended
@@ -78,6 +79,8 @@ class Collector:
         # without.
         self.awaits_steps: Callable[[], bool] = lambda: False
         self.is_waiting_for_steps: Callable[[], bool] = lambda: False  # the same, and changes nothing
+        # Set by own_steps.py: whether the program has changed its parameters since its last step, without an optimizer.
+        self.has_stepped_itself: Callable[[], bool] = lambda: False
         self.evaluates_otherwise: Callable[[], bool] = lambda: False
         self.record_params_after: Callable[[], None] = lambda: None
         self.record_gradients_left: Callable[[], None] = lambda: None
@@ -190,6 +193,8 @@ class Collector:
     def before_outermost_call(self, is_wanted: bool) -> None:
         """Before the program itself calls any module. After the steps of an iteration, the parameters are now as the
         next one sees them."""
+        if self.clock.running and self.has_stepped_itself():
+            self.clock.step()
         is_read_later = not is_wanted and self.evaluates_otherwise()
         if self.clock.stepped and not self.awaits_steps() and not is_read_later:
             self.finish_iteration(is_wanted)
@@ -334,6 +339,8 @@ class Collector:
         if crashed:
             self.close(complete=False)
             return
+        if self.clock.running and self.has_stepped_itself():
+            self.clock.step()
         if self.clock.running and self.no_grad:
             self.clock.stepped = True
         elif self.clock.running and not self.clock.ever_stepped and self.is_recorded():

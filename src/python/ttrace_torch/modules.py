@@ -310,6 +310,8 @@ class Modules:
             return self._outermost_call_of_part(module, microbatch)
         microbatch = clock.begin_microbatch(module, recorded)
         chunk = microbatch.chunk
+        for act in collector.on_microbatch:
+            act(chunk)
         if self._rewriting is not None and microbatch.is_first:
             self._rewriting.set_parameters(chunk)
         if not recorded and self._perturbation is None:

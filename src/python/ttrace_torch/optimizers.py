@@ -33,6 +33,7 @@ from .late_reads import LateReads
 from .library import Kind, TensorId
 from .masters import TrainedParameter, record_part, trained_parameters
 from .no_module import OfNoModule
+from .own_steps import OwnSteps
 from .problems import listed
 from .step_facts import is_flat_shard
 from .steps import Key, Steps
@@ -81,6 +82,7 @@ class Optimizers:
         patches.keep(begin)
         patches.keep(end)
         self._turns.install()
+        OwnSteps(collector, self._turns.optimizers).install()
         collector.awaits_steps = self._awaits_steps
         collector.is_waiting_for_steps = self._turns.are_to_come
         collector.evaluates_otherwise = self._evaluates_otherwise
