@@ -58,19 +58,41 @@ std::map<TensorId, Made> outputs_behind_inputs(std::span<const TensorPair> pairs
   return inputs;
 }
 
-// True where the reference hands on an output itself, so that the input's gradient is that of the output, with all that
-// others add to it, and ranks hand on a tensor that they have made of it, such as one that holds all ranks' parts.
-bool is_made_anew(const TensorId& gradient, const TensorId& output, const PairsById& pairs) {
-  const auto pair_of = [&](const TensorId& id) {
+// What an input's gradient has to do with that of an output of the same bytes in the reference.
+class HandedOn {
+ public:
+  HandedOn(const TensorId& gradient, const TensorId& output, const PairsById& pairs)
+      : of_input_(pair_of(gradient, pairs)),
+        of_output_(pair_of(output.with_kind(Kind::kGradOutput), pairs)),
+        input_(pair_of(gradient.with_kind(Kind::kInput), pairs)),
+        output_(pair_of(output, pairs)) {}
+
+  // True where the input's gradient is that of the output, with all that others add to it, and ranks hand on a tensor
+  // that they have made of it, such as one that holds all ranks' parts.
+  bool is_made_anew() const {
+    return is_whole_gradient() && !have_same_recorded_bits(*input_->candidate, *output_->candidate);
+  }
+
+  // True where it is, and ranks send the output to others: what these send back is their part of its gradient.
+  bool is_sent() const {
+    if (!is_whole_gradient()) return false;
+    const std::set<std::int32_t> senders = holders_of(*output_->candidate), given = holders_of(*input_->candidate);
+    return std::none_of(given.begin(), given.end(), [&](std::int32_t rank) { return senders.contains(rank); });
+  }
+
+ private:
+  static const TensorPair* pair_of(const TensorId& id, const PairsById& pairs) {
     const auto found = pairs.find(id);
     return found == pairs.end() ? nullptr : found->second;
-  };
-  const TensorPair *of_input = pair_of(gradient), *of_output = pair_of(output.with_kind(Kind::kGradOutput));
-  const TensorPair *input = pair_of(gradient.with_kind(Kind::kInput)), *made = pair_of(output);
-  return of_input && of_output && input && made &&
-         have_same_recorded_bits(*of_input->reference, *of_output->reference) &&
-         !have_same_recorded_bits(*input->candidate, *made->candidate);
-}
+  }
+
+  bool is_whole_gradient() const {
+    return of_input_ && of_output_ && input_ && output_ &&
+           have_same_recorded_bits(*of_input_->reference, *of_output_->reference);
+  }
+
+  const TensorPair *of_input_, *of_output_, *input_, *output_;
+};
 
 // The gradients of outputs that pass: what is handed on has the sum of all gradients there.
 std::set<TensorId> right_gradients_of_outputs(const std::vector<Finding>& findings) {
@@ -149,9 +171,10 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     const Made& made = input->second;
     const bool is_right = finding.id.iteration < end && (made.is_elsewhere || is_total_right(finding));
     const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
-                                const bool is_anew =
-                                    !is_multiple(finding) && is_made_anew(finding.id, output, pairs_by_id);
-                                return is_sum_right(output) && (made.is_elsewhere || is_anew);
+                                if (!is_sum_right(output)) return false;
+                                const HandedOn handed(finding.id, output, pairs_by_id);
+                                const bool is_anew = !is_multiple(finding) && handed.is_made_anew();
+                                return made.is_elsewhere || is_anew || handed.is_sent();
                               });
     if (!is_set_aside) continue;
     if (count++ == 0) first = to_string(finding.id);

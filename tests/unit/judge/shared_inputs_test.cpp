@@ -102,4 +102,22 @@ TEST_CASE("they are not where a step takes something wrong, but the gradient of 
   CHECK(findings_in(checked_layers({5, 5}, {7, 4}, {1, 3}, 8)).size() == 3);
 }
 
+TEST_CASE(
+    "what is sent to another stage has the gradient of that stage's use alone there, and all of it where it is made") {
+  // The stage that makes it uses it as well, in no module.
+  const auto trace_of = [](const char* mesh, std::size_t receiver, float of_made, float of_given) {
+    Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(receiver) + 1);
+    add_handed(trace, 0, Kind::kOutput, "made", 5);
+    test::add_tensor(trace, 0, tensor_id(Kind::kGradOutput, "made", 0), {1}, {of_made});
+    add_handed(trace, receiver, Kind::kInput, "given", 5);
+    test::add_tensor(trace, receiver, tensor_id(Kind::kGradInput, "given", 0), {1}, {of_given});
+    return trace;
+  };
+  const Trace one = trace_of("", 0, 7, 7);
+  CHECK(findings_in(checked(one, trace_of("pp=2", 1, 7, 4), "")) ==
+        std::vector<std::string>{"given grad_input: not-checkable"});
+  CHECK(findings_in(checked(one, trace_of("pp=2", 1, 6, 4), "")) ==
+        std::vector<std::string>{"made grad_output: exceeds-tolerance", "given grad_input: exceeds-tolerance"});
+}
+
 TEST_SUITE_END();
