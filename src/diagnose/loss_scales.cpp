@@ -89,13 +89,14 @@ const Finding* loss_behind(const Report& report) {
   return found == report.findings.end() ? first : &*found;
 }
 
-// Returns the loss that is wrong first, where it is a whole multiple, as some of its gradients are; else null.
+// Returns the loss that is wrong first, where it is a whole multiple, as some of its gradients are, of its micro-batch or
+// of those that it is behind as well; else null.
 const Finding* loss_that_may_be_scaled(const Report& report) {
   const Finding* first = loss_behind(report);
   if (first == nullptr || !is_loss(first->id) || whole_factor_of(*first) == 1) return nullptr;
   const bool is_in_gradients = std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& other) {
-    return other.difference && is_gradient(other) && other.id.microbatch == first->id.microbatch &&
-           whole_factor_of(other) == whole_factor_of(*first);
+    const bool is_behind = other.id.iteration == first->id.iteration && other.id.microbatch <= first->id.microbatch;
+    return other.difference && is_gradient(other) && is_behind && whole_factor_of(other) == whole_factor_of(*first);
   });
   return is_in_gradients ? first : nullptr;
 }

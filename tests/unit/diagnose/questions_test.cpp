@@ -314,6 +314,23 @@ TEST_CASE("a loss, or one of the gradients, that is right in another micro-batch
   CHECK(explained(one, in_two_microbatches("tp=2", 2, 1, 0.5F)).first_wrong()->id == kHiddenGradient);
 }
 
+TEST_CASE("a loss that is behind several micro-batches may be scaled as their gradients are") {
+  // The program calls its model in two micro-batches, and adds up one loss behind both.
+  const auto with_loss_behind = [](Trace trace) {
+    for (RankTrace& rank : trace.ranks) {
+      for (Entry& entry : rank.entries) {
+        if (entry.id == kLoss) entry.id.microbatch = 1;
+      }
+    }
+    return trace;
+  };
+  const Report report =
+      explained(with_loss_behind(scaled_trace("", 1, 1, 1, 1)), with_loss_behind(scaled_trace("tp=2", 2, 2, 2, 2)));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "parallelism: {loss_scale: tp}"));
+}
+
 TEST_CASE("a loss scale is suggested where a step is wrong as well") {
   const Report report = explained(scaled_trace("", 1, 1, 1, 1), scaled_trace("tp=2", 2, 2, 2, 2, 3));
   CHECK(report.verdict() == RunVerdict::kDifferent);
