@@ -187,6 +187,16 @@ TEST_CASE("noise may be zero where a perturbed run of the reference has had zero
   CHECK(judged_floats({1e-9f, -1e-9f}, {0, 0}, &noise).verdict == Verdict::kFail);
 }
 
+TEST_CASE("so may few elements be whose terms cancel, so that their rounding is as large as they are") {
+  ToleranceFile noise = allowing(3);
+  Tolerance& tolerance = noise.tensors[{Kind::kOutput, "mlp"}];
+  tolerance.floor = 1;
+  CHECK(judged_floats({1e-9f}, {0}, &noise).reason == Reason::kNoise);
+  CHECK(judged_floats({1e-9f, 1e-9f, 1e-9f, 1e-9f}, {0, 0, 0, 0}, &noise).verdict == Verdict::kFail);
+  tolerance.floor = 0.9;
+  CHECK(judged_floats({1e-9f}, {0}, &noise).verdict == Verdict::kFail);
+}
+
 TEST_CASE("an override excuses what the estimate would not let pass") {
   ToleranceFile tolerance = allowing(0.05);
   tolerance.overrides = {{"mlp", std::nullopt, 0.5, "known", 1}};

@@ -148,6 +148,20 @@ TEST_CASE("a gradient's floor may be what its sum over tokens rounds") {
   CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
 }
 
+TEST_CASE("a gradient of few elements whose terms cancel may be rounding alone, though no run moves it") {
+  ToleranceFile file = with_overrides({});
+  file.margin = 3;
+  const ToleranceKey few = {Kind::kParamGrad, "score.bias"}, many = {Kind::kParamGrad, "score.weight"};
+  const StoredTensors stored = {{few, {Dtype::kFloat32, 1}}, {many, {Dtype::kFloat32, 64}}};
+  file.tensors[few].floor = 2.67;
+  CHECK_NOTHROW(require_plausible_floors(file, stored));
+  file.tensors[few].floor = 0.3;  // three times that would let it pass
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+  file.tensors[few].floor = 0;
+  file.tensors[many].floor = 2.67;
+  CHECK_THROWS_AS(require_plausible_floors(file, stored), InputError);
+}
+
 TEST_CASE("the floor of the gradients' norm may be what adding up their squares rounds") {
   ToleranceFile file = with_overrides({});
   file.epsilon = 1.0 / (1 << 23);
