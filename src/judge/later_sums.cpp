@@ -30,8 +30,8 @@ bool may_be_terms(const Finding& finding) {
   if (!finding.guessed || finding.verdict != Verdict::kFail || !finding.allowed) return false;
   const Kind kind = finding.id.kind;
   if (kind == Kind::kParamGrad && finding.reason == Reason::kExceedsTolerance) return true;
-  const bool has_kind =
-      kind == Kind::kParamGrad || kind == Kind::kOutput || kind == Kind::kGradInput || is_loss_of_backward(finding.id);
+  const bool has_kind = kind == Kind::kParamGrad || kind == Kind::kOutput || kind == Kind::kGradInput ||
+                        kind == Kind::kGradOutput || is_loss_of_backward(finding.id);
   return has_kind && finding.reason == Reason::kReplicasDisagree;
 }
 

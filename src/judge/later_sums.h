@@ -34,10 +34,10 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
 // they prove nothing. Says so in `notes`. To be called before `pass_reduced_in_step`.
 void pass_averaged_after(const StepVerdicts& steps, std::vector<Finding>& findings, std::vector<std::string>& notes);
 
-// Lets losses, gradients of micro-batches, and outputs and gradients of inputs of modules with parameters, or whose own
-// gradient is right, pass whose place was guessed, and whose copies are others on each rank, where these add up to the reference's, or to a multiple of
-// it by the number of ranks that may hold the same term, and training is right: what steps take and make, the
-// parameter's own main gradient included. Says so in `notes`.
+// Lets losses, gradients of micro-batches, and outputs and gradients of outputs and inputs of modules with parameters, or
+// outputs whose own gradient is right, pass whose place was guessed, and whose copies are others on each rank, where these
+// add up to the reference's, or to a multiple of it by the number of ranks that may hold the same term, and training is
+// right: what steps take and make, the parameter's own main gradient included. Says so in `notes`.
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                      std::vector<std::string>& notes);
 

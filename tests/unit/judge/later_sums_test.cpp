@@ -120,6 +120,22 @@ TEST_CASE("so are those of two axes, of which one has copies, and terms of a mea
   CHECK(checked_terms("tp=2", {{2, 10}, {6, 6}}).same());
 }
 
+TEST_CASE("so are those of the gradient of a module's output, where the gradient of its parameter is right") {
+  const auto trace_of = [](const char* axes, const std::vector<float>& terms, float gradient) {
+    Trace trace = mesh_trace(axes, static_cast<std::int32_t>(terms.size()));
+    for (std::size_t rank = 0; rank < terms.size(); ++rank) {
+      test::add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "norm", 0), {2}, {terms[rank], 2 * terms[rank]});
+      test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, "norm.weight"), {2}, {gradient, 2});
+    }
+    return trace;
+  };
+  const Trace one = trace_of("", {9}, 4);
+  CHECK(checked(one, trace_of("tp=2", {2, 7}, 4), "").same());
+  CHECK(findings_in(checked(one, trace_of("tp=2", {2, 6}, 4), "")) ==
+        std::vector<std::string>{"norm grad_output: replicas-disagree"});
+  CHECK(findings_in(checked(one, trace_of("tp=2", {2, 7}, 5), "")).size() == 2);
+}
+
 TEST_CASE("terms of another sum are wrong, and so are those of a gradient that a step takes unsummed") {
   CHECK(findings_in(checked_terms("tp=2", {{1, 5}, {2, 3}})) ==
         std::vector<std::string>{"loss scalar: replicas-disagree"});
