@@ -347,6 +347,19 @@ class ShapePlacer {
     friend auto operator<=>(const TensorSamples&, const TensorSamples&) = default;
   };
 
+  // How many elements of the dimension each coordinate on the axes of micro-batches has.
+  std::vector<std::int64_t> own_extents(const Group& group, int dim) const {
+    const Microbatches& microbatches = grouping_.microbatches;
+    std::vector<std::int64_t> own(static_cast<std::size_t>(microbatches.ranks), -1);
+    for (const Shard& shard : group.shards) {
+      const Shape& shape = shard.entry->shape;
+      if (static_cast<std::size_t>(dim) >= shape.size()) return {};
+      own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches))] =
+          shape[static_cast<std::size_t>(dim)];
+    }
+    return own;
+  }
+
   TensorSamples samples_of(const Group& group, const OpenSubject& subject, const Assignment& assignment) const {
     if (const PackedRows* packed = grouping_.microbatches.packed.find(group.id)) {
       if (packed->rows.empty()) return {nullptr, nullptr, false, {}, true};
@@ -361,9 +374,13 @@ class ShapePlacer {
     const auto dim = sliced_dimension(subject, assignment);
     if (!dim || static_cast<std::size_t>(*dim) >= reference->size()) return {};
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
-    const Samples* samples = grouping_.microbatches.samples.find(group.id, extent);
+    const SampleOrders& orders = grouping_.microbatches.samples;
+    const Samples* ragged =
+        orders.ragged.empty() ? nullptr : orders.find_ragged(group.id, extent, own_extents(group, *dim));
+    if (ragged != nullptr) return {ragged, nullptr, false, {}};
+    const Samples* samples = orders.find(group.id, extent);
     const bool one_each = samples != nullptr && std::ssize(*samples) == extent;
-    const Samples* stacked = one_each ? nullptr : grouping_.microbatches.samples.find_stacked(group.id, extent);
+    const Samples* stacked = one_each ? nullptr : orders.find_stacked(group.id, extent);
     if (stacked != nullptr) return {stacked, nullptr, false, {}};
     return {samples, nullptr, one_each, one_each ? candidates_.cut_of(group, *reference) : Dimensions{}};
   }

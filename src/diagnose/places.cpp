@@ -137,13 +137,12 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
   const Slices slices({rows, width}, 0);
   const Values zeros(suspect.reference_values.size());
   Values explained = suspect.reference_values;
-  std::int64_t wrong = 0;
-  std::set<std::int64_t> sources;
+  std::set<std::int64_t> wrong, sources;
   for (std::int64_t row = 0; row < rows; ++row) {
     const double norm = slices.square_between(suspect.reference_values, row, zeros, 0, 1);
     const double own = slices.square_between(suspect.candidate_values, row, suspect.reference_values, row, 1);
     if (own <= suspect.bound * suspect.bound * norm) continue;
-    ++wrong;
+    wrong.insert(row);
     double least = own;
     std::int64_t source = row;
     for (std::int64_t other = 0; other < rows; ++other) {
@@ -159,11 +158,15 @@ std::optional<Diagnosis> other_rows(const Suspect& suspect) {
     sources.insert(source);
     std::copy_n(suspect.reference_values.begin() + source * width, width, explained.begin() + row * width);
   }
-  if (wrong == 0 || wrong == rows) return std::nullopt;
+  if (wrong.empty() || std::ssize(wrong) == rows) return std::nullopt;
+  if (wrong == sources) {
+    return suspect.explained_by(Cause::kPermutedBlocks, explained,
+                                fmt::format("{} of {} rows have changed places", wrong.size(), rows));
+  }
   const std::string from = sources.size() == 1 ? fmt::format("the value of row {}", *sources.begin())
                                                : fmt::format("the values of {} others", sources.size());
   return suspect.explained_by(Cause::kOtherRows, explained,
-                              fmt::format("{} of {} rows hold {}; the rest is right", wrong, rows, from));
+                              fmt::format("{} of {} rows hold {}; the rest is right", wrong.size(), rows, from));
 }
 
 }  // namespace ttrace

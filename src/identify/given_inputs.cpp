@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 #include "identify/member_names.h"
 #include "identify/microbatch.h"
@@ -26,37 +28,6 @@ std::optional<std::size_t> sliced_dimension(const Shape& reference, const std::v
     if (smaller && sum == reference[d]) return d;
   }
   return std::nullopt;
-}
-
-// The lengths of stretches whose ends are listed behind a 0, ascending; empty for other numbers.
-std::multiset<std::int64_t> lengths_between(const std::byte* data, const Shape& shape, Dtype dtype) {
-  std::multiset<std::int64_t> lengths;
-  for (std::int64_t i = 1; data != nullptr && i < shape[0]; ++i) {
-    const std::int64_t before = integer_at(data, i - 1, dtype), length = integer_at(data, i, dtype) - before;
-    if ((i == 1 && before != 0) || length < 0) return {};
-    lengths.insert(length);
-  }
-  return lengths;
-}
-
-// True for the ends of stretches (of packed sequences, of samples of unlike sizes) that each rank counts from its own 0,
-// and whose lengths are together the reference's.
-bool are_own_ends(const SlicedInput& input) {
-  const LogicalTensor& reference = *input.reference;
-  const auto is_list = [](const auto& tensor) {
-    return tensor.shape.size() == 1 && (tensor.dtype == Dtype::kInt64 || tensor.dtype == Dtype::kInt32);
-  };
-  if (!is_list(reference)) return false;
-  std::multiset<std::int64_t> lengths;
-  for (std::size_t i = 0; i < input.parts.size(); ++i) {
-    const Entry* part = input.parts[i];
-    if (part == nullptr || part->sketch || part->dtype != reference.dtype || part->shape.get().size() != 1)
-      return false;
-    const auto own = lengths_between(input.ranks[i]->bytes_of(*part), part->shape, part->dtype);
-    if (own.empty()) return false;
-    lengths.insert(own.begin(), own.end());
-  }
-  return lengths.size() > 1 && lengths == lengths_between(elements_of(reference), reference.shape, reference.dtype);
 }
 
 // True where the model was given lists, of which each rank has some elements.
@@ -144,6 +115,23 @@ std::set<TensorId> tensors_of(const std::vector<DividedList>& lists) {
   return elements;
 }
 
+// Adds what a rank holds of a tensor that the reference has, by its name there.
+void put(std::map<TensorId, SlicedInput>& tensors, const TensorId& id, const PresentRank& rank, const Entry& entry,
+         std::size_t coordinate, const Microbatches& microbatches, const ModelLayout& layout) {
+  const LogicalTensor* reference = find_tensor(*layout.reference, id);
+  if (reference == nullptr) return;
+  SlicedInput& tensor = tensors[id];
+  tensor.reference = reference;
+  tensor.ranks.resize(static_cast<std::size_t>(microbatches.ranks));
+  tensor.parts.resize(static_cast<std::size_t>(microbatches.ranks));
+  if (const Entry* part = tensor.parts[coordinate]; part != nullptr) {
+    tensor.is_shared = tensor.is_shared && part->shape == entry.shape && part->checksum == entry.checksum;
+    return;
+  }
+  tensor.ranks[coordinate] = rank.trace;
+  tensor.parts[coordinate] = &entry;
+}
+
 }  // namespace
 
 bool is_first_input(const Entry& entry) { return entry.id.kind == Kind::kInput && entry.id.pass == Pass::kForward; }
@@ -184,6 +172,26 @@ bool CommonInputs::are_slices() const {
   return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
 }
 
+std::map<TensorId, SlicedInput> sliced_tensors(Kind kind, const RankTable& table, const Census& census,
+                                               const Microbatches& microbatches, const ModelLayout& layout) {
+  const auto is_wanted = [&](const Entry& entry) { return entry.id.kind == kind && entry.id.pass == Pass::kForward; };
+  std::map<TensorId, SlicedInput> tensors;
+  for_each_entry(census, is_wanted, [&](const PresentRank& rank, const Entry& entry) {
+    if (entry.id.microbatch < 0) return;
+    const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
+    put(tensors, id_in_reference(entry.id, layout, microbatches.are_stages), rank, entry, coordinate, microbatches,
+        layout);
+  });
+  std::map<TensorId, SlicedInput> sliced;
+  for (auto& [id, tensor] : tensors) {
+    const auto dim = sliced_dimension(tensor.reference->shape, tensor.parts);
+    if (!dim) continue;
+    tensor.dim = *dim;
+    sliced.emplace(id, std::move(tensor));
+  }
+  return sliced;
+}
+
 CommonInputs common_inputs(const RankTable& table, const Census& census, const Microbatches& microbatches,
                            const ModelLayout& layout) {
   std::map<TensorId, SlicedInput> inputs;
@@ -191,20 +199,9 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
   for_each_entry(census, is_first_input, [&](const PresentRank& rank, const Entry& entry) {
     if (entry.id.microbatch < 0) return;
     TensorId id = id_in_reference(entry.id, layout, microbatches.are_stages);
-    if (is_of_whole_model(id)) given[static_cast<std::size_t>(coordinate_on(rank, table, microbatches))].insert(id);
-    const auto found = layout.reference->tensors.find(id);
-    if (found == layout.reference->tensors.end()) return;
-    SlicedInput& input = inputs[id];
-    input.reference = &found->second;
-    input.ranks.resize(static_cast<std::size_t>(microbatches.ranks));
-    input.parts.resize(static_cast<std::size_t>(microbatches.ranks));
     const auto coordinate = static_cast<std::size_t>(coordinate_on(rank, table, microbatches));
-    if (const Entry* part = input.parts[coordinate]; part != nullptr) {
-      input.is_shared = input.is_shared && part->shape == entry.shape && part->checksum == entry.checksum;
-      return;
-    }
-    input.ranks[coordinate] = rank.trace;
-    input.parts[coordinate] = &entry;
+    if (is_of_whole_model(id)) given[coordinate].insert(id);
+    put(inputs, id, rank, entry, coordinate, microbatches, layout);
   });
   CommonInputs common;
   common.are_integers_whole = std::ssize(table.ranks) <= microbatches.ranks;  // other axes may split the rest
@@ -218,12 +215,15 @@ CommonInputs common_inputs(const RankTable& table, const Census& census, const M
     common.any_integer = common.any_integer || is_integer;
     common.are_integers_whole = common.are_integers_whole && (!is_integer || are_whole(input));
     if (elements.contains(id)) continue;
-    if (are_own_counts(input) || are_own_ends(input)) common.own_counts.insert(id);
+    auto ends = own_ends(id, input);
+    if (are_own_counts(input) || ends) common.own_counts.insert(id);
+    if (ends) common.ends.push_back(std::move(*ends));
     const auto dim = sliced_dimension(input.reference->shape, input.parts);
     if (!dim) continue;
     input.dim = *dim;
     common.sliced.emplace(id, std::move(input));
   }
+  std::ranges::move(tellings_of(common.ends, common.sliced), std::back_inserter(common.tellings));
   return common;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/alignment.h"
 #include "identify/census.h"
+#include "identify/ragged_samples.h"
 #include "identify/ranks.h"
 #include "identify/sample_lists.h"
 #include "identify/samples.h"
@@ -21,6 +22,11 @@ bool is_of_whole_model(const TensorId& id);
 // True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
 bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTensor& reference);
 
+// The tensors of the forward's micro-batches, of this kind, of which the ranks hold parts that are the reference's together
+// along a dimension, and each fewer.
+std::map<TensorId, SlicedInput> sliced_tensors(Kind kind, const RankTable& table, const Census& census,
+                                               const Microbatches& microbatches, const ModelLayout& layout);
+
 // The inputs that both sides have, with the ranks' parts; `sliced` holds those that these make up along a dimension.
 struct CommonInputs {
   bool any_integer = false;
@@ -28,7 +34,8 @@ struct CommonInputs {
   std::set<TensorId> own_counts;  // `SampleOrders::own_counts`
   bool are_lists = false;  // together the ranks' models were given as many tensors as the reference's, and each fewer
   std::vector<DividedList> lists;
-  std::vector<std::pair<TensorId, Telling>> tellings;  // of these
+  std::vector<OwnEnds> ends;
+  std::vector<std::pair<TensorId, Telling>> tellings;  // of lists, and of stretches between ends
 
   bool are_integers_whole = true;  // each rank's are as large as the reference's, or it has none
   bool are_whole = false;          // each rank was given all that the reference was

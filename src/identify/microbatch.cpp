@@ -15,6 +15,7 @@
 #include "identify/given_inputs.h"
 #include "identify/member_names.h"
 #include "identify/program.h"
+#include "identify/ragged_samples.h"
 #include "identify/stacked_samples.h"
 #include "identify/told_microbatches.h"
 
@@ -295,9 +296,11 @@ void tell_samples(const RankTable& table, const Census& census, const ModelLayou
   result.samples.own_counts = std::move(inputs.own_counts);
   result.lists = SampleLists(inputs.lists, result.samples);
   add_returned_numbers(table, census, layout, result, result.samples.begin_anew);
-  if (result.packed.rows.empty()) return;
-  result.packed = packed_sequences_of(table, census, result, layout);
-  add_orders(result.packed, result.samples);
+  if (!result.packed.rows.empty()) {
+    result.packed = packed_sequences_of(table, census, result, layout);
+    add_orders(result.packed, result.samples);
+  }
+  add_ragged_orders(table, census, result, layout, inputs, result.samples);
 }
 
 }  // namespace

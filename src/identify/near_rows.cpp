@@ -82,4 +82,35 @@ void take_hashes_of_near_rows(const HashedRows& whole, std::vector<HashedRows>& 
   }
 }
 
+std::optional<HeldRows> held_rows(const SlicedInput& tensor) {
+  const LogicalTensor& reference = *tensor.reference;
+  const std::byte* first = elements_of(reference);
+  if (first == nullptr) return std::nullopt;
+  std::vector<HashedRows> parts;
+  for (std::size_t rank = 0; rank < tensor.parts.size(); ++rank) {
+    const Entry* part = tensor.parts[rank];
+    if (part == nullptr || part->dtype != reference.dtype || part->sketch) return std::nullopt;
+    Shape shape = part->shape;
+    shape[tensor.dim] = reference.shape[tensor.dim];
+    if (shape != reference.shape) return std::nullopt;
+    const std::byte* own = tensor.ranks[rank]->bytes_of(*part);
+    parts.push_back({own, part->shape, part->dtype, hashes_of_rows(own, part->shape, tensor.dim, part->dtype)});
+  }
+  HeldRows rows;
+  rows.whole = hashes_of_rows(first, reference.shape, tensor.dim, reference.dtype);
+  take_hashes_of_near_rows({first, reference.shape, reference.dtype, rows.whole}, parts, tensor.dim);
+  for (HashedRows& part : parts) rows.parts.push_back(std::move(part.hashes));
+  return rows;
+}
+
+std::ptrdiff_t count_of_ranks(const HeldRows& rows, const Samples& order) {
+  auto next = order.begin();
+  return std::count_if(rows.parts.begin(), rows.parts.end(), [&](const std::vector<std::uint64_t>& part) {
+    const auto start = std::exchange(next, next + std::ssize(part));
+    return std::equal(part.begin(), part.end(), start, [&](std::uint64_t hash, std::int64_t row) {
+      return hash == rows.whole[static_cast<std::size_t>(row)];
+    });
+  });
+}
+
 }  // namespace ttrace

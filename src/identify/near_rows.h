@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/trace.h"
+#include "identify/samples.h"
 
 namespace ttrace {
 
@@ -21,5 +23,18 @@ struct HashedRows {
 // within a hundredth of it, where every other one is a hundred times as far away. Does nothing where so many rows would
 // take long.
 void take_hashes_of_near_rows(const HashedRows& whole, std::vector<HashedRows>& parts, std::size_t dim);
+
+// The rows of a tensor along the dimension that the ranks hold parts of, by hashes: in the reference, and on each rank, where
+// one that is near a reference's has its hash.
+struct HeldRows {
+  std::vector<std::uint64_t> whole;
+  std::vector<std::vector<std::uint64_t>> parts;
+};
+
+// Nothing where the ranks have not all recorded the reference's elements of the dimension, in its dtype and shape.
+std::optional<HeldRows> held_rows(const SlicedInput& tensor);
+
+// How many ranks hold the reference's rows in this order.
+std::ptrdiff_t count_of_ranks(const HeldRows& rows, const Samples& order);
 
 }  // namespace ttrace

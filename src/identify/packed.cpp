@@ -180,9 +180,16 @@ std::optional<PackedRows> packed_rows(const TensorId& id, const Packed& whole, c
   DealtSamples dealt = dealt_samples(id, whole, parts, microbatches);
   if (dealt.samples.empty()) return PackedRows{};
   if (!have_their_lengths(whole, parts, dealt.samples)) return std::nullopt;
-  PackedRows packed{rows_of(whole, parts, dealt.samples), dealt.told, {}, std::ssize(whole.starts), {}};
+  PackedRows packed;
+  packed.rows = rows_of(whole, parts, dealt.samples);
+  packed.told = dealt.told;
   packed.samples = std::move(dealt.samples);
-  for (const Packed& part : parts) packed.own_steps.push_back(std::ssize(part.starts));
+  packed.steps = std::ssize(whole.starts);
+  packed.lengths = whole.lengths;
+  for (const Packed& part : parts) {
+    packed.own_steps.push_back(std::ssize(part.starts));
+    packed.counts.push_back(std::ssize(part.samples));
+  }
   return packed;
 }
 

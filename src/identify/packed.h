@@ -29,6 +29,8 @@ struct PackedRows {
   Samples samples;                      // of the reference, rank after rank, where there are rows
   std::int64_t steps = 0;               // of the reference's longest sample
   std::vector<std::int64_t> own_steps;  // of each rank's
+  std::vector<std::int64_t> lengths;    // of the reference's samples
+  std::vector<std::int64_t> counts;     // how many samples each rank has
 };
 
 struct PackedSequences {

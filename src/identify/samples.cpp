@@ -520,6 +520,25 @@ const Samples* SampleOrders::find_stacked(const TensorId& id, std::int64_t exten
   return longest(own->second, id, [&](std::int64_t rows) { return extent % rows == 0; });
 }
 
+const Samples* SampleOrders::find_ragged(const TensorId& id, std::int64_t extent,
+                                         const std::vector<std::int64_t>& own) const {
+  const auto found = ragged.find({id.iteration, id.microbatch});
+  if (found == ragged.end()) return nullptr;
+  for (const auto& [rows, order] : found->second) {
+    const auto are_its_rows = [&](std::int64_t elements, std::int64_t of_rank) {
+      return elements * rows == of_rank * extent;
+    };
+    const bool fits = extent % rows == 0 && std::ranges::equal(own, order.own, are_its_rows);
+    // As many of each sample are no ragged rows.
+    const auto are_its_samples = [&](std::int64_t elements, std::int64_t count) {
+      return elements * order.samples == count * extent;
+    };
+    const bool are_alike = extent % order.samples == 0 && std::ranges::equal(own, order.counts, are_its_samples);
+    if (fits && !are_alike) return &order.rows;
+  }
+  return nullptr;
+}
+
 namespace {
 
 // True where one stride s and one number c make each `after` of what was `before`: floor((before + c) / s), as a

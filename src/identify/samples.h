@@ -45,6 +45,14 @@ struct Truncation {
 std::optional<Telling> telling_of_hashes(const std::vector<std::uint64_t>& whole,
                                          const std::vector<std::vector<std::uint64_t>>& parts, bool are_numbers);
 
+// The order of rows of samples of unlike lengths.
+struct RaggedRows {
+  Samples rows;                   // the reference's, rank after rank
+  std::vector<std::int64_t> own;  // how many each rank has
+  std::int64_t samples = 0;
+  std::vector<std::int64_t> counts;  // how many samples each rank has
+};
+
 // By iteration and micro-batch, and by the number of samples along a dimension that an input told.
 struct SampleOrders {
   using OfMicrobatches = std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, Samples>>;
@@ -57,6 +65,9 @@ struct SampleOrders {
   // By the beginning of a further model's names, or nothing, the order of the rows along the lengths of which
   // `add_stacked_orders` knows that they are blocks of samples, one behind the other.
   std::map<std::string, OfMicrobatches> stacked;
+
+  // By the number of rows.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, RaggedRows>> ragged;
 
   // By iteration and micro-batch, and by a length of the reference: how long the ranks' own parts are, where each rank
   // padded to the longest of its own samples.
@@ -87,6 +98,10 @@ struct SampleOrders {
   // The order of the rows along a dimension of blocks of samples, or of several rows for each of theirs; null where it
   // is not known to be one.
   const Samples* find_stacked(const TensorId& id, std::int64_t extent) const;
+
+  // The order of the rows along a dimension of ragged samples' rows, of which the ranks have so many of `extent`, or of as
+  // many elements for each row; null where there is none.
+  const Samples* find_ragged(const TensorId& id, std::int64_t extent, const std::vector<std::int64_t>& own) const;
 
   // True where some input of the micro-batch, of this extent, ends on the ranks at these lengths, or where they are what
   // a convolution with one stride makes of its extent and of its lengths.

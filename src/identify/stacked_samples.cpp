@@ -11,34 +11,6 @@
 namespace ttrace {
 namespace {
 
-// The rows of an input, in the reference and on each rank.
-struct RowsOfInput {
-  std::vector<std::uint64_t> whole;
-  std::vector<std::vector<std::uint64_t>> held;
-};
-
-// Nothing where the ranks have not all recorded the reference's elements of the dimension, in its dtype and shape.
-std::optional<RowsOfInput> rows_of(const SlicedInput& input) {
-  const LogicalTensor& reference = *input.reference;
-  const std::byte* first = elements_of(reference);
-  if (first == nullptr) return std::nullopt;
-  std::vector<HashedRows> parts;
-  for (std::size_t rank = 0; rank < input.parts.size(); ++rank) {
-    const Entry* part = input.parts[rank];
-    if (part == nullptr || part->dtype != reference.dtype || part->sketch) return std::nullopt;
-    Shape shape = part->shape;
-    shape[input.dim] = reference.shape[input.dim];
-    if (shape != reference.shape) return std::nullopt;
-    const std::byte* own = input.ranks[rank]->bytes_of(*part);
-    parts.push_back({own, part->shape, part->dtype, hashes_of_rows(own, part->shape, input.dim, part->dtype)});
-  }
-  RowsOfInput rows;
-  rows.whole = hashes_of_rows(first, reference.shape, input.dim, reference.dtype);
-  take_hashes_of_near_rows({first, reference.shape, reference.dtype, rows.whole}, parts, input.dim);
-  for (HashedRows& part : parts) rows.held.push_back(std::move(part.hashes));
-  return rows;
-}
-
 // How the rows of the samples lie: one of each sample in each of `blocks` blocks, or all of a sample together.
 struct PossibleOrders {
   Samples stacked, together;
@@ -63,17 +35,6 @@ std::optional<PossibleOrders> possible_orders(const Samples& samples, const Slic
   return start == count ? std::optional(std::move(orders)) : std::nullopt;
 }
 
-// How many ranks hold the reference's rows in this order.
-std::ptrdiff_t count_of_ranks(const RowsOfInput& rows, const Samples& order) {
-  auto next = order.begin();
-  return std::count_if(rows.held.begin(), rows.held.end(), [&](const std::vector<std::uint64_t>& held) {
-    const auto start = std::exchange(next, next + std::ssize(held));
-    return std::equal(held.begin(), held.end(), start, [&](std::uint64_t hash, std::int64_t row) {
-      return hash == rows.whole[static_cast<std::size_t>(row)];
-    });
-  });
-}
-
 }  // namespace
 
 void add_stacked_orders(const std::map<TensorId, SlicedInput>& inputs, SampleOrders& orders) {
@@ -84,7 +45,7 @@ void add_stacked_orders(const std::map<TensorId, SlicedInput>& inputs, SampleOrd
     SampleOrders::OfMicrobatches& of_model = orders.stacked[further_model_of(id.name.get())];
     auto& of_microbatch = of_model[{id.iteration, id.microbatch}];
     if (of_microbatch.contains(extent)) continue;
-    const auto rows = rows_of(input);
+    const auto rows = held_rows(input);
     if (!rows) continue;
     auto possible = possible_orders(*samples, input);
     if (!possible) continue;

@@ -1,7 +1,9 @@
 """Samples of unlike lengths, one behind the other, and where each ends, from 0 on each rank: as nested tensors and
-packed attention are given them."""
+packed attention are given them. `dealt`: in turns, as a DistributedSampler deals them out."""
 
-from job import MISTAKE, RANK, ddp, nn, own, step, torch
+import sys
+
+from job import MISTAKE, RANK, RANKS, ddp, nn, step, torch
 
 
 class Net(nn.Module):
@@ -20,10 +22,11 @@ optimizer = torch.optim.Adam(model.parameters(), 1e-3)
 for _ in range(2):
     lengths, labels = torch.tensor([3, 5, 2, 6, 4, 4, 3, 7]), torch.randint(4, (8,))
     samples = torch.randint(16, (34,)).split(lengths.tolist())
-    mine = own(torch.arange(8)).tolist()
+    numbers = torch.arange(8)
+    mine = (numbers[RANK::RANKS] if "dealt" in sys.argv else numbers.chunk(RANKS)[RANK]).tolist()
     tokens = torch.cat([samples[i] for i in mine])
     ends = nn.functional.pad(lengths[mine].cumsum(0), (1, 0))
     if MISTAKE == "ends" and RANK == 1:
         ends[1] += 1
-    loss = nn.functional.cross_entropy(model(tokens, ends), own(labels))
+    loss = nn.functional.cross_entropy(model(tokens, ends), labels[mine])
     step(optimizer, loss * 1.01 if MISTAKE == "scale" and RANK == 1 else loss)

@@ -539,3 +539,31 @@ TEST_CASE(
   CHECK_FALSE(is_asked_about(Kind::kMainGrad, 2, Dtype::kBFloat16, 90));
   CHECK_FALSE(is_asked_about(Kind::kOutput, 2, Dtype::kFloat64, 90));
 }
+
+TEST_CASE("rows that have changed places may be of samples in an order that nothing tells") {
+  const auto trace_of = [](const char* mesh, const std::vector<std::vector<int>>& rows_of_ranks) {
+    Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(rows_of_ranks.size()));
+    for (std::size_t rank = 0; rank < rows_of_ranks.size(); ++rank) {
+      const auto rows = std::ssize(rows_of_ranks[rank]);
+      std::vector<float> values;
+      for (const int row : rows_of_ranks[rank]) {
+        for (int column = 0; column < 6; ++column) values.push_back(static_cast<float>((row + 1) * (column + 3) % 97));
+      }
+      add_int64(trace, rank, tensor_id(Kind::kInput, "(model)", 0), {rows},
+                std::vector<std::int64_t>(rows_of_ranks[rank].size(), 5));
+      add_tensor(trace, rank, tensor_id(Kind::kOutput, "(model)", 0), {rows, 6}, values);
+    }
+    return trace;
+  };
+  std::vector<int> all, first, second;
+  for (int row = 0; row < 38; ++row) {
+    all.push_back(row);
+    (row < 3 || row % 2 == 1 ? first : second).push_back(row);
+  }
+  const Report report = explained(trace_of("", {all}), trace_of("dp=2", {first, second}));
+  CHECK(report.verdict() == RunVerdict::kCouldNotLook);
+  REQUIRE(report.explanation.questions.size() == 1);
+  CHECK(has(report.explanation.questions[0].sentence, "of 38 rows have changed places"));
+  second[4] = second[5];  // which is no order of the reference's
+  CHECK(explained(trace_of("", {all}), trace_of("dp=2", {first, second})).verdict() == RunVerdict::kDifferent);
+}
