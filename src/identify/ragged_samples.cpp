@@ -32,9 +32,7 @@ Lengths lengths_between(const std::byte* data, const Shape& shape, Dtype dtype) 
   return lengths;
 }
 
-std::int64_t sum_of(const Lengths& lengths) {
-  return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-}
+std::int64_t sum_of(const Lengths& lengths) { return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}); }
 
 bool have_one_length(const Lengths& lengths) {
   return std::ranges::adjacent_find(lengths, std::ranges::not_equal_to()) == lengths.end();
@@ -68,8 +66,7 @@ std::optional<Telling> telling_of(const OwnEnds& ends, const SlicedInput& input)
 }
 
 // The rows one sample behind the other, and how many of the samples each rank has.
-RaggedRows rows_behind_each_other(const Samples& samples, const Lengths& lengths,
-                                  const Lengths& counts) {
+RaggedRows rows_behind_each_other(const Samples& samples, const Lengths& lengths, const Lengths& counts) {
   Lengths starts(lengths.size());
   std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), std::int64_t{0});
   RaggedRows ragged;
@@ -88,8 +85,7 @@ RaggedRows rows_behind_each_other(const Samples& samples, const Lengths& lengths
 }
 
 // How long the elements of the list are along their first dimension, by a tensor within each; nothing where some lack it.
-std::optional<Lengths> lengths_of(const DividedList& list, const std::string& inside,
-                                                    const Alignment& reference) {
+std::optional<Lengths> lengths_of(const DividedList& list, const std::string& inside, const Alignment& reference) {
   Lengths lengths;
   for (std::int64_t number = 0; number < list.extent(); ++number) {
     const LogicalTensor* element = find_tensor(reference, list.element(number, inside));
@@ -110,7 +106,8 @@ std::optional<Lengths> lengths_of(const SlicedInput& input) {
   if (!is_mask && !is_integer(reference.dtype)) return std::nullopt;
   std::vector<std::int64_t> values;
   for (std::int64_t i = 0; i < element_count(reference.shape); ++i) {
-    values.push_back(is_mask ? static_cast<std::int64_t>(data[i] != std::byte{0}) : integer_at(data, i, reference.dtype));
+    values.push_back(is_mask ? static_cast<std::int64_t>(data[i] != std::byte{0})
+                             : integer_at(data, i, reference.dtype));
   }
   if (reference.shape.size() == 1) {
     const bool may_be_lengths = !is_mask && std::ranges::none_of(values, [](std::int64_t v) { return v < 0; });
@@ -209,7 +206,8 @@ std::optional<OwnEnds> own_ends(const TensorId& id, const SlicedInput& input) {
   std::multiset<std::int64_t> lengths;
   for (std::size_t i = 0; i < input.parts.size(); ++i) {
     const Entry* part = input.parts[i];
-    const bool fits = part != nullptr && !part->sketch && part->dtype == reference.dtype && part->shape.get().size() == 1;
+    const bool fits =
+        part != nullptr && !part->sketch && part->dtype == reference.dtype && part->shape.get().size() == 1;
     if (!fits) return std::nullopt;
     ends.own.push_back(lengths_between(input.ranks[i]->bytes_of(*part), part->shape, part->dtype));
     if (ends.own.back().empty()) return std::nullopt;
@@ -245,7 +243,8 @@ void add_ragged_orders(const RankTable& table, const Census& census, const Micro
                      PossibleRows{std::move(behind), std::move(as_packed)});
   }
   for (const Kind kind : {Kind::kInput, Kind::kOutput}) {
-    if (!open.empty()) decide_by(sliced_tensors(kind, table, census, microbatches, layout), microbatches.packed, open, orders);
+    if (!open.empty())
+      decide_by(sliced_tensors(kind, table, census, microbatches, layout), microbatches.packed, open, orders);
   }
 }
 

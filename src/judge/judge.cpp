@@ -7,6 +7,7 @@
 
 #include "align/holders.h"
 #include "judge/messages.h"
+#include "numeric/convert.h"
 #include "tolerance/family.h"
 
 namespace ttrace {
@@ -235,6 +236,25 @@ void judge_choice(Finding& finding, const Tolerance& tolerance, double margin) {
                   finding.difference->rel_err(), *allowed));
 }
 
+// What a single number may differ by that is a sum of terms on several ranks, of which each is rounded as it is large: they
+// may cancel. Nothing for other tensors.
+double allowed_of_terms(const TensorPair& pair, const Difference& difference) {
+  constexpr double kRoundings = 2;
+  const LogicalTensor& sum = *pair.candidate;
+  const auto is_term = [](const Piece& piece) { return piece.replica == 0 && !piece.entry->sketch; };
+  const std::vector<Piece> pieces = sum.pieces();
+  const bool has_terms = difference.elements == 1 && std::ranges::count_if(pieces, is_term) > 1;
+  if (!has_terms || difference.reference_square == 0) return 0;
+  double size = 0;
+  for (const Piece& piece : pieces) {
+    if (!is_term(piece)) continue;
+    double term = 0;
+    widen(piece.elements() + piece.offset * size_of(piece.entry->dtype), piece.entry->dtype, 1, &term);
+    size += std::fabs(term / sum.scale);
+  }
+  return kRoundings * epsilon_of(sum.dtype) * size / std::sqrt(difference.reference_square);
+}
+
 }  // namespace
 
 Finding finding_about(const LogicalTensor& tensor, Verdict verdict, Reason reason, const std::string& what) {
@@ -302,6 +322,9 @@ Finding judge(const TensorPair& pair, const Difference& measured, const Toleranc
       finding.statistics = measure_statistics(difference, *allowance.tolerance);
     }
     if (difference.sketch && finding.allowed) *finding.allowed *= difference.sketch->widening;
+    if (finding.allowed && !finding.by_override) {
+      finding.allowed = std::max(*finding.allowed, allowed_of_terms(pair, difference));
+    }
   }
   finding.floating = !exact;
 

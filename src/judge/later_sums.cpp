@@ -143,13 +143,12 @@ bool are_terms_of_noise(const Finding& finding, const PairsById& pairs) {
   return relative_distance(sum, reference) <= kNoiseSpan * *finding.allowed;
 }
 
-// True where of the first iteration whose updates tell of gradients, `from` or later, most are right, of these
-// parameters. What is wrong in one iteration makes all gradients of the next one wrong.
-bool are_updates_right(const std::set<std::string>& parameters, std::int32_t from,
-                       const std::vector<Finding>& findings) {
+// True where most of the updates that tell of their gradient are right, in the first iteration that has such. What is
+// wrong in one iteration makes all gradients of the next one wrong.
+bool are_updates_right(const std::set<Step>& telling, const std::vector<Finding>& findings) {
   std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> right_and_wrong;  // by iteration
   for (const Finding& finding : findings) {
-    if (finding.id.iteration < from || !is_update(finding) || !parameters.contains(finding.id.name.get())) continue;
+    if (!is_update(finding) || !telling.contains(step_of(finding.id))) continue;
     auto& [right, wrong] = right_and_wrong[finding.id.iteration];
     ++(finding.verdict == Verdict::kPass ? right : wrong);
   }
@@ -165,7 +164,8 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
   if (std::none_of(findings.begin(), findings.end(), is_unlike_copies_of_main_gradient)) return;
   const PairsById pairs_by_id = index_pairs(pairs);
   std::vector<Finding*> own;
-  std::set<std::string> names, telling;  // of their parameters, and of those whose updates tell of the gradient
+  std::set<std::string> names;  // of their parameters
+  std::set<Step> telling;       // whose updates tell of the gradient
   for (Finding& finding : findings) {
     const auto pair = pairs_by_id.find(finding.id);
     if (!is_unlike_copies_of_main_gradient(finding) || pair == pairs_by_id.end() || pair->second->candidate->annotated)
@@ -176,12 +176,10 @@ void pass_reduced_in_step(std::span<const TensorPair> pairs, std::vector<Finding
     if (!is_as_before && !are_terms(finding, pairs_by_id)) continue;
     own.push_back(&finding);
     names.insert(finding.id.name.get());
-    if (!is_as_before && have_other_signs(*pair->second)) telling.insert(finding.id.name.get());
+    if (!is_as_before && have_other_signs(*pair->second)) telling.insert(step_of(finding.id));
   }
   if (own.empty()) return;
-  const auto first = std::min_element(
-      own.begin(), own.end(), [](const Finding* a, const Finding* b) { return a->id.iteration < b->id.iteration; });
-  if (!are_updates_right(telling, (*first)->id.iteration, findings)) return;
+  if (!are_updates_right(telling, findings)) return;
   for (Finding* finding : own) let_pass(*finding);
   for (Finding& finding : findings) {
     if (!are_terms_of_noise(finding, pairs_by_id)) continue;

@@ -1,5 +1,5 @@
-"""Sentences of unlike lengths, dealt in turns, whose words a model returns one behind the other: of a list of sentences,
-of the positions that a mask picks ("picked"), or of sequences that it packs ("packed": step by step)."""
+"""Sentences of unlike lengths, dealt in turns, whose words a model returns one behind the other: of a list of them, of
+the positions that a mask picks ("picked"), or of sequences that it packs ("packed": step by step)."""
 
 import sys
 

@@ -98,6 +98,29 @@ TEST_CASE("they are not where each rank's own has the signs of all: so has the f
         std::vector<std::string>{"a main_grad: replicas-disagree", "b main_grad: replicas-disagree"});
 }
 
+TEST_CASE("what the ranks have in a later iteration does not make an update tell of an earlier gradient") {
+  // In the first iteration each rank's own has the signs of all, so that the update of Adam is right all the same.
+  const auto trace_of = [](const char* axes, const std::vector<std::pair<float, Step>>& ranks) {
+    Trace trace = mesh_trace(axes, static_cast<std::int32_t>(ranks.size()));
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const auto& [first, later] = ranks[rank];
+      const std::vector<std::pair<float, float>> steps = {{first, 1.0F}, {later.gradient, later.update}};
+      for (std::size_t iteration = 0; iteration < steps.size(); ++iteration) {
+        for (const Kind kind : {Kind::kMainGrad, Kind::kParamDelta}) {
+          TensorId id = tensor_id(kind, "bias");
+          id.iteration = static_cast<std::int32_t>(iteration);
+          const float value = kind == Kind::kMainGrad ? steps[iteration].first : steps[iteration].second;
+          test::add_tensor(trace, rank, id, {2}, {value, value});
+        }
+      }
+    }
+    return trace;
+  };
+  const Trace one = trace_of("", {{8, {4}}});
+  CHECK(findings_in(checked(one, trace_of("tp=2", {{3, {-1, 1}}, {5, {5, 2}}}), "")).size() == 3);
+  CHECK(checked(one, trace_of("tp=2", {{3, {-1}}, {5, {5}}}), "").same());
+}
+
 TEST_CASE("what either side has recorded as a sketch is not added up") {
   const Trace one = trace_of_steps("", {{4}}), two = trace_of_steps("tp=2", {{-1}, {9}});
   Alignment reference = align(one, annotations(""), {});
@@ -142,6 +165,26 @@ TEST_CASE("terms of another sum are wrong, and so are those of a gradient that a
   CHECK(findings_in(checked_terms("tp=2", {{1, 5}, {3, 4}})) ==
         std::vector<std::string>{"norm.weight param_grad: replicas-disagree"});
   CHECK(findings_in(checked_terms("tp=2", {{1, 5, 5}, {3, 3, 3}})).size() == 3);
+}
+
+TEST_CASE("a loss that is a sum of terms may be off by what these round, however they cancel") {
+  const auto reason_of = [](float first, float second) {
+    Trace one = mesh_trace("", 1), two = mesh_trace("dp=2", 2);
+    test::add_tensor(one, 0, tensor_id(Kind::kScalar, "loss", 0), {}, {-0.001F});
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      test::add_tensor(two, rank, tensor_id(Kind::kScalar, "loss", 0), {}, {rank == 0 ? first : second});
+    }
+    const Alignment reference = align(one, annotations(""), {});
+    const Alignment candidate = align(two, annotations("loss: {scalar: {dp: partial}}"), layout_of(reference));
+    const Matching matching = match(reference, candidate);
+    ToleranceFile tolerance;
+    tolerance.tensors[{Kind::kScalar, "loss"}].allowed = 4e-6;
+    const Report report = judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
+    return findings_in(report);
+  };
+  CHECK(reason_of(0.239F, -0.24000002F).empty());
+  CHECK(reason_of(0.239F, -0.2400002F) == std::vector<std::string>{"loss scalar: exceeds-tolerance"});
+  CHECK(reason_of(-0.00051F, -0.00049002F) == std::vector<std::string>{"loss scalar: exceeds-tolerance"});
 }
 
 TEST_SUITE_END();
