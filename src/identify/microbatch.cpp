@@ -284,6 +284,14 @@ void add_returned_numbers(const RankTable& table, const Census& census, const Mo
   }
 }
 
+// What whole models return, of which ranks have slices. A model of sequences that are time-major may flatten it.
+std::map<TensorId, SlicedInput> returned_by_models(const RankTable& table, const Census& census,
+                                                   const Microbatches& microbatches, const ModelLayout& layout) {
+  std::map<TensorId, SlicedInput> returned = sliced_tensors(Kind::kOutput, table, census, microbatches, layout);
+  std::erase_if(returned, [](const auto& item) { return !is_of_whole_model(item.first); });
+  return returned;
+}
+
 // Sets what the inputs tell of the samples, where no rule says their layout, and the packed sequences. The numbers of
 // these look like an order of samples and are none.
 void tell_samples(const RankTable& table, const Census& census, const ModelLayout& layout, CommonInputs& inputs,
@@ -293,6 +301,8 @@ void tell_samples(const RankTable& table, const Census& census, const ModelLayou
   std::erase_if(inputs.sliced, [&](const auto& item) { return result.packed.has_own_numbers(item.first); });
   result.samples = sample_orders(inputs.sliced, inputs.tellings);
   add_stacked_orders(inputs.sliced, result.samples);
+  if (!result.samples.told.empty())
+    add_stacked_orders(returned_by_models(table, census, result, layout), result.samples);
   result.samples.own_counts = std::move(inputs.own_counts);
   result.lists = SampleLists(inputs.lists, result.samples);
   add_returned_numbers(table, census, layout, result, result.samples.begin_anew);

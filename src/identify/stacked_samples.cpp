@@ -37,8 +37,8 @@ std::optional<PossibleOrders> possible_orders(const Samples& samples, const Slic
 
 }  // namespace
 
-void add_stacked_orders(const std::map<TensorId, SlicedInput>& inputs, SampleOrders& orders) {
-  for (const auto& [id, input] : inputs) {
+void add_stacked_orders(const std::map<TensorId, SlicedInput>& tensors, SampleOrders& orders) {
+  for (const auto& [id, input] : tensors) {
     const std::int64_t extent = input.reference->shape[input.dim];
     const Samples* samples = orders.find(id, extent);
     if (samples == nullptr || std::ssize(*samples) == extent) continue;

@@ -11,9 +11,9 @@
 
 namespace ttrace {
 
-// Adds to `orders.stacked` the lengths of which an input of some module tells that they are blocks of samples that lie
+// Adds to `orders.stacked` the lengths of which an input of some module, or what a model returns, tells that they are blocks of samples that lie
 // in the order that is told: on more ranks its rows are then the reference's, bit for bit or but for rounding, than with
-// the rows of a sample together. Of several inputs of one length, the first that tells.
-void add_stacked_orders(const std::map<TensorId, SlicedInput>& inputs, SampleOrders& orders);
+// the rows of a sample together. Of several tensors of one length, the first that tells.
+void add_stacked_orders(const std::map<TensorId, SlicedInput>& tensors, SampleOrders& orders);
 
 }  // namespace ttrace

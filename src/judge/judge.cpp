@@ -7,7 +7,7 @@
 
 #include "align/holders.h"
 #include "judge/messages.h"
-#include "numeric/convert.h"
+#include "merge/values.h"
 #include "tolerance/family.h"
 
 namespace ttrace {
@@ -236,22 +236,19 @@ void judge_choice(Finding& finding, const Tolerance& tolerance, double margin) {
                   finding.difference->rel_err(), *allowed));
 }
 
+bool has_terms(const LogicalTensor& tensor) {
+  return std::ranges::any_of(tensor.pieces(), [](const Piece& piece) { return piece.term > 0; });
+}
+
 // What a single number may differ by that is a sum of terms on several ranks, of which each is rounded as it is large: they
-// may cancel. Nothing for other tensors.
+// may cancel. 0 for other tensors.
 double allowed_of_terms(const TensorPair& pair, const Difference& difference) {
   constexpr double kRoundings = 2;
   const LogicalTensor& sum = *pair.candidate;
-  const auto is_term = [](const Piece& piece) { return piece.replica == 0 && !piece.entry->sketch; };
-  const std::vector<Piece> pieces = sum.pieces();
-  const bool has_terms = difference.elements == 1 && std::ranges::count_if(pieces, is_term) > 1;
-  if (!has_terms || difference.reference_square == 0) return 0;
+  const bool is_known = difference.elements == 1 && difference.reference_square > 0 && !difference.sketch;
+  if (!is_known || !has_terms(sum)) return 0;
   double size = 0;
-  for (const Piece& piece : pieces) {
-    if (!is_term(piece)) continue;
-    double term = 0;
-    widen(piece.elements() + piece.offset * size_of(piece.entry->dtype), piece.entry->dtype, 1, &term);
-    size += std::fabs(term / sum.scale);
-  }
+  for (const auto& [rank, term] : values_by_rank(sum)) size += std::fabs(term[0]);
   return kRoundings * epsilon_of(sum.dtype) * size / std::sqrt(difference.reference_square);
 }
 

@@ -405,6 +405,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_whole_losses(matching.pairs, tolerance, findings, report.notes);
     pass_other_orders(matching.pairs, tolerance, findings, report.notes);
     pass_scaled_back(findings, report.notes);
+    pass_weighted(matching.pairs, findings, report.notes);
     pass_taken_as_recorded(matching.pairs, tolerance, findings, report.notes);
     pass_inner_gradients(matching.pairs, tolerance, findings, report.notes);
     pass_averaged_after(steps, findings, report.notes);

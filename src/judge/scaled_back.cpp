@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@
 #include "base/logical_tensor.h"
 #include "base/tensor_name.h"
 #include "judge/right_elsewhere.h"
+#include "merge/values.h"
 
 namespace ttrace {
 namespace {
@@ -71,6 +73,40 @@ Batches find_batches(std::vector<Finding>& findings) {
     }
   }
   return batches;
+}
+
+// The ranks' numbers, and their gradients.
+struct Weighted {
+  std::map<std::int32_t, double> numbers, gradients;
+  double number = 0, gradient = 0;  // the reference's
+};
+
+std::optional<Weighted> weighted_of(const TensorId& output, const PairsById& pairs) {
+  const auto number = pairs.find(output), gradient = pairs.find(output.with_kind(Kind::kGradOutput));
+  if (number == pairs.end() || gradient == pairs.end()) return std::nullopt;
+  const auto reference_of = [](const TensorPair& pair) { return recorded_numbers(*pair.reference); };
+  const auto whole = reference_of(*number->second), its = reference_of(*gradient->second);
+  if (whole.empty() || its.empty()) return std::nullopt;
+  return Weighted{recorded_numbers(*number->second->candidate), recorded_numbers(*gradient->second->candidate),
+                  whole.begin()->second, its.begin()->second};
+}
+
+// True where the ranks' numbers have the reference's for their weighted mean, within `allowed`.
+bool has_right_mean(const Weighted& weighted, double allowed) {
+  double sum = 0, of_gradients = 0;
+  for (const auto& [rank, number] : weighted.numbers) {
+    const auto gradient = weighted.gradients.find(rank);
+    if (gradient == weighted.gradients.end()) return false;
+    sum += number * gradient->second;
+    of_gradients += gradient->second;
+  }
+  const double whole = weighted.number * weighted.gradient;
+  const auto is_near = [&](double value, double wanted) {
+    return wanted != 0 && std::abs(value / wanted - 1) <= std::min(allowed, kMostOff);
+  };
+  return std::ranges::any_of(
+      std::initializer_list<double>{1, static_cast<double>(weighted.numbers.size())},
+      [&](double copies) { return is_near(sum, copies * whole) && is_near(of_gradients, copies * weighted.gradient); });
 }
 
 // What is known of the gradients of an iteration's parameters.
@@ -191,6 +227,31 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
       "multiple, and all others of the micro-batch are the reference's, so the program multiplies it by the "
       "rest before backward(); compared with these factors",
       passed, first));
+}
+
+void pass_weighted(std::span<const TensorPair> pairs, std::vector<Finding>& findings, std::vector<std::string>& notes) {
+  const auto is_own_number = [](const Finding& finding) {
+    const bool is_of_value = finding.id.kind == Kind::kOutput || finding.id.kind == Kind::kGradOutput;
+    return is_of_value && finding.verdict == Verdict::kFail && finding.difference && finding.allowed &&
+           finding.difference->elements == 1 && !finding.difference->sketch &&
+           (finding.reason == Reason::kExceedsTolerance || finding.reason == Reason::kReplicasDisagree);
+  };
+  if (std::ranges::none_of(findings, is_own_number)) return;
+  const PairsById pairs_by_id = index_pairs(pairs);
+  std::set<std::string> names;
+  for (Finding& finding : findings) {
+    if (!is_own_number(finding)) continue;
+    const auto weighted = weighted_of(finding.id.with_kind(Kind::kOutput), pairs_by_id);
+    if (!weighted || !has_right_mean(*weighted, *finding.allowed)) continue;
+    let_pass(finding);
+    names.insert(printable(finding.id.name));
+  }
+  if (names.empty()) return;
+  notes.push_back(
+      fmt::format("numbers of each rank's own, of which the program takes the mean, weighted as the gradients say that "
+                  "come back to "
+                  "them; that is the reference's: {}",
+                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 void pass_taken_as_recorded(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,

@@ -19,6 +19,12 @@ namespace ttrace {
 // rule the program multiplies the number by what it lacks. Says so in `notes`.
 void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& notes);
 
+// Lets a single number that a module returns on each rank, and the gradient that comes back to it, pass where each rank has
+// its own: the numbers, each times its gradient, have the mean, or the sum, of the reference's number times its gradient,
+// and so have the gradients by themselves. By the chain rule the program takes the numbers' mean, weighted: that of
+// tokens, of which the ranks have unlike counts. Says so in `notes`.
+void pass_weighted(std::span<const TensorPair> pairs, std::vector<Finding>& findings, std::vector<std::string>& notes);
+
 // Lets gradients of parameters that ranks divide pass that are what was recorded of the reference's, without the loss scale,
 // where a step takes these very bits on each rank, and what it takes is right: no wrapper averages them, so that the
 // backward into them has left the factor out. Says so in `notes`.

@@ -89,6 +89,15 @@ double dot_of(const Values& a, const Values& b) {
 
 double norm_of(const Values& values) { return std::sqrt(dot_of(values, values)); }
 
+std::map<std::int32_t, double> recorded_numbers(const LogicalTensor& tensor) {
+  std::map<std::int32_t, double> numbers;
+  for (const Piece& piece : tensor.pieces()) {
+    if (piece.entry->sketch) continue;
+    widen(piece.elements() + piece.offset * size_of(piece.entry->dtype), piece.entry->dtype, 1, &numbers[piece.rank]);
+  }
+  return numbers;
+}
+
 double relative_distance(const Values& a, const Values& b) {
   double square = 0;
   for (std::size_t i = 0; i < a.size(); ++i) square += (a[i] - b[i]) * (a[i] - b[i]);

@@ -28,6 +28,9 @@ std::vector<LocalTensor> local_tensors_of(const LogicalTensor& tensor, std::int3
 // Returns, by rank, the terms that it holds of replica 0. They add up to `values_of`.
 std::map<std::int32_t, Values> values_by_rank(const LogicalTensor& tensor);
 
+// Returns, by rank, what it has recorded of a tensor of one element: a copy, or a term. Without sketches.
+std::map<std::int32_t, double> recorded_numbers(const LogicalTensor& tensor);
+
 // ||a - b|| / ||b||; infinity where it has no value.
 double relative_distance(const Values& a, const Values& b);
 double norm_of(const Values& values);

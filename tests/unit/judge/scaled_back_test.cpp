@@ -1,8 +1,10 @@
 // What nothing averages over ranks has no factor of the loss.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "judge/judge.h"
@@ -38,6 +40,25 @@ Report checked_half(float factor, float taken) {
                  "{\"**\": {dp_dim: 0}, parallelism: {loss_scale: dp}}");
 }
 
+// The mean loss of each rank's tokens, which the program weighs by how many there are, and the gradient of it.
+Report checked_means(const std::vector<std::pair<float, float>>& ranks) {
+  const auto trace_of = [](const char* mesh, const std::vector<std::pair<float, float>>& numbers) {
+    Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(numbers.size()));
+    for (std::size_t rank = 0; rank < numbers.size(); ++rank) {
+      test::add_tensor(trace, rank, tensor_id(Kind::kOutput, "criterion", 0), {}, {numbers[rank].first});
+      test::add_tensor(trace, rank, tensor_id(Kind::kGradOutput, "criterion", 0), {}, {numbers[rank].second});
+    }
+    return trace;
+  };
+  const Trace one = trace_of("", {{5, 1}}), two = trace_of("tp=2", ranks);
+  const Alignment reference = align(one, annotations(""), {});
+  const Alignment candidate = align(two, annotations(""), layout_of(reference));
+  const Matching matching = match(reference, candidate);
+  ToleranceFile tolerance;
+  for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) tolerance.tensors[{kind, "criterion"}].allowed = 1e-5;
+  return judge_all(reference, matching, compare(matching.pairs, {1, {}, false}), &tolerance);
+}
+
 }  // namespace
 
 TEST_SUITE_BEGIN("judge");
@@ -52,6 +73,18 @@ TEST_CASE("it has where something divides it before the step, and where the step
   CHECK(checked_half(2, 1).same());
   CHECK(findings_in(checked_half(2, 2)) == std::vector<std::string>{"head.weight main_grad: exceeds-tolerance"});
   CHECK(findings_in(checked_half(0.5F, 1)) == std::vector<std::string>{"head.weight param_grad: exceeds-tolerance"});
+}
+
+TEST_CASE(
+    "numbers of each rank's own are right where their mean is, weighted by the gradients that come back to them") {
+  const Report report = checked_means({{4, 0.5F}, {5.3333335F, 1.5F}});
+  CHECK(report.same());
+  CHECK(std::ranges::any_of(report.notes,
+                            [](const std::string& note) { return has(note, "weighted as the gradients say"); }));
+  CHECK(checked_means({{4, 0.25F}, {5.3333335F, 0.75F}}).same());
+  CHECK(findings_in(checked_means({{4, 1}, {5.3333335F, 1}})).size() == 1);
+  CHECK(findings_in(checked_means({{4, 0.5F}, {5.4F, 1.5F}})).size() == 2);
+  CHECK(findings_in(checked_means({{4, 0.55F}, {5.3333335F, 1.5F}})).size() == 2);
 }
 
 TEST_SUITE_END();
