@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -16,6 +17,7 @@
 #include "identify/box_bytes.h"
 #include "identify/samples.h"
 #include "identify/stacked_blocks.h"
+#include "numeric/convert.h"
 
 namespace ttrace {
 namespace {
@@ -415,6 +417,39 @@ std::string grid_of(const Trace& reference, const Ranks& ranks, std::int32_t ite
   return "";
 }
 
+// The losses of the iteration, by their place.
+std::map<TensorId, double> losses_of(const RankTrace& rank, std::int32_t iteration) {
+  std::map<TensorId, double> losses;
+  for (const Entry& entry : rank.entries) {
+    const bool is_number = is_loss(entry.id) && entry.id.iteration == iteration && is_floating(entry.dtype);
+    if (!is_number || entry.sketch || element_count(entry.shape) != 1) continue;
+    widen(rank.bytes_of(entry), entry.dtype, 1, &losses[entry.id]);
+  }
+  return losses;
+}
+
+// True where the ranks have losses of their own, whose sum or mean is the reference's, as far as a loss that one of them
+// has wrong may be away from it.
+bool are_terms_of_losses(const RankTrace& trusted, const Ranks& ranks, std::int32_t iteration) {
+  constexpr double kMostOff = 0.05;
+  const auto whole = losses_of(trusted, iteration);
+  std::map<TensorId, double> sums;
+  std::map<TensorId, std::set<double>> own;
+  for (const RankTrace* rank : ranks) {
+    for (const auto& [id, loss] : losses_of(*rank, iteration)) {
+      sums[id] += loss;
+      own[id].insert(loss);
+    }
+  }
+  const auto is_of_terms = [&](const auto& item) {
+    const auto sum = sums.find(item.first);
+    if (sum == sums.end() || own[item.first].size() != ranks.size() || item.second == 0) return false;
+    const double factor = sum->second / item.second;
+    return std::abs(factor - 1) <= kMostOff || std::abs(factor / static_cast<double>(ranks.size()) - 1) <= kMostOff;
+  };
+  return !whole.empty() && std::ranges::all_of(whole, is_of_terms);
+}
+
 }  // namespace
 
 ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
@@ -449,11 +484,24 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
   if (holding->of_some + holding->cut == 0 && divide_inputs(reference, all, *iteration, 1)) {
     return {fmt::format("cp={}", all.size()), "each holds the model, and a part of the reference's sequences", true};
   }
+  if (holding->of_some == 0 && holding->cut > 0 && holding->are_parts_proven() &&
+      divide_inputs(reference, all, *iteration, 1)) {
+    return {fmt::format("tp={},sp=tp", all.size()),
+            "each holds parts of the reference's parameters, and a part of its sequences"};
+  }
   for (std::size_t dim = 2; dim < kMaxDims && holding->of_some + holding->cut == 0; ++dim) {
     if (!divide_inputs(reference, all, *iteration, dim)) continue;
     return {fmt::format("dp={}", all.size()), "each holds the model, and a part of the reference's images or signals"};
   }
-  const bool is_given_nothing = given_to_model(reference.ranks.front(), *iteration).empty();
+  const Given given = given_to_model(reference.ranks.front(), *iteration);
+  const bool is_given_nothing = given.empty();
+  const bool is_given_all =
+      std::ranges::all_of(all, [&](const RankTrace* rank) { return given_to_model(*rank, *iteration) == given; });
+  if (!is_given_nothing && is_given_all && holding->of_some + holding->cut == 0 &&
+      are_terms_of_losses(reference.ranks.front(), all, *iteration)) {
+    return {fmt::format("dp={}", all.size()),
+            "each holds the model, and is given all that the reference is, and its loss is a part of the reference's"};
+  }
   if (is_given_nothing && holding->of_some == 0 && holding->cut > 0 && holding->are_parts_proven()) {
     return {fmt::format("tp={}", all.size()), "each holds parts of the reference's parameters, and is given nothing"};
   }

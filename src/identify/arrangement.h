@@ -17,10 +17,11 @@ struct ToldAxes {
 // Each parameter of the reference must be held by all ranks in its shape, by one, or in parts along a dimension. Then they
 // are told where
 //   dp   the ranks divide what the reference's model is given along the first dimension; or all hold the model, and divide
-//        it along the places of images or signals, behind the channels, or nothing was recorded of its inputs,
+//        it along the places of images or signals, behind the channels, or nothing was recorded of its inputs, or all are
+//        given all of them, and the sum, or the mean, of their losses is the reference's,
 //   cp   they divide it along the second, and all hold the model; beside dp where along both, in blocks,
 //   tp   all are given the same, or nothing, and hold parts of parameters, most of them the reference's stretches in the
-//        order of the ranks; beside dp where ranks in a row, or those apart, do,
+//        order of the ranks; beside dp where ranks in a row, or those apart, do; with sp=tp where they divide sequences,
 //   pp   each holds parameters of its own, mostly the reference's, and the last rank alone has a loss; beside dp where
 //        several hold the same, and the first of them divide the samples.
 // Half of the rows that are divided must be the reference's, bit for bit, and all of them where they are fewer: a rank

@@ -33,8 +33,8 @@ class Job {
     add_tensor(trace, rank, tensor_id(Kind::kInput, "(model)", 0), std::move(shape), values);
     return *this;
   }
-  Job& loss(std::size_t rank) {
-    add_tensor(trace, rank, tensor_id(Kind::kScalar, "loss", 0), {}, {1});
+  Job& loss(std::size_t rank, float value = 1) {
+    add_tensor(trace, rank, tensor_id(Kind::kScalar, "loss", 0), {}, {value});
     return *this;
   }
 
@@ -130,6 +130,34 @@ TEST_CASE("ranks that are given nothing and hold stretches of parameters are ten
   }
   CHECK(axes_told_by(whole.trace, parts.trace).axes == "tp=2");
   CHECK(axes_told_by(whole.trace, others.trace).axes.empty());  // the order of the ranks is not known
+}
+
+TEST_CASE("ranks with parts of parameters and of each sequence are tensor parallel, and sequence parallel") {
+  Job parts(2);
+  Job whole(1);
+  whole.param(0, "0.weight", {4, 2}, kWeight).param(0, "1.bias", {2}, kBias).given(0, {2, 2, 3}, kBatch).loss(0);
+  for (const std::size_t rank : {0, 1}) {
+    Floats places = rows_of(kBatch, 3 * rank, 3 * rank + 3);
+    for (const float value : rows_of(kBatch, 6 + 3 * rank, 6 + 3 * rank + 3)) places.push_back(value);
+    parts.param(rank, "0.weight", {2, 2}, rows_of(kWeight, 4 * rank, 4 * rank + 4));
+    parts.param(rank, "1.bias", {2}, kBias).given(rank, {2, 1, 3}, places).loss(rank);
+  }
+  CHECK(axes_told_by(whole.trace, parts.trace).axes == "tp=2,sp=tp");
+}
+
+TEST_CASE("ranks that are given all are data parallel where their losses add up to the reference's") {
+  const auto with_losses = [](float first, float second) {
+    Job job(2);
+    for (const std::size_t rank : {0, 1}) {
+      job.param(rank, "0.weight", {4, 2}, kWeight).param(rank, "1.bias", {2}, kBias).given(rank, {2, 3, 2}, kBatch);
+      job.loss(rank, rank == 0 ? first : second);
+    }
+    return told(job);
+  };
+  CHECK(with_losses(0.25F, 0.75F) == "dp=2");
+  CHECK(with_losses(0.5F, 1.52F) == "dp=2");  // a mean, which is a little wrong
+  CHECK(with_losses(1, 1).empty());
+  CHECK(with_losses(0.5F, 3).empty());
 }
 
 TEST_CASE("ranks with the model and parts of each sequence are context parallel") {
