@@ -91,15 +91,19 @@ std::optional<Weighted> weighted_of(const TensorId& output, const PairsById& pai
                   whole.begin()->second, its.begin()->second};
 }
 
-// True where the ranks' numbers have the reference's for their weighted mean, within `allowed`.
+// True where the ranks' unlike numbers have unlike weights, and the reference's for their weighted mean, within `allowed`.
 bool has_right_mean(const Weighted& weighted, double allowed) {
   double sum = 0, of_gradients = 0;
+  std::set<double> weights, values;
   for (const auto& [rank, number] : weighted.numbers) {
     const auto gradient = weighted.gradients.find(rank);
     if (gradient == weighted.gradients.end()) return false;
     sum += number * gradient->second;
     of_gradients += gradient->second;
+    weights.insert(gradient->second);
+    values.insert(number);
   }
+  if (weights.size() < 2 || values.size() < 2) return false;
   const double whole = weighted.number * weighted.gradient;
   const auto is_near = [&](double value, double wanted) {
     return wanted != 0 && std::abs(value / wanted - 1) <= std::min(allowed, kMostOff);
@@ -247,11 +251,9 @@ void pass_weighted(std::span<const TensorPair> pairs, std::vector<Finding>& find
     names.insert(printable(finding.id.name));
   }
   if (names.empty()) return;
-  notes.push_back(
-      fmt::format("numbers of each rank's own, of which the program takes the mean, weighted as the gradients say that "
-                  "come back to "
-                  "them; that is the reference's: {}",
-                  comma_list(std::vector<std::string>(names.begin(), names.end()))));
+  notes.push_back(fmt::format(
+      "numbers of each rank's own, whose mean, weighted by the gradients that come back, is the reference's: {}",
+      comma_list(std::vector<std::string>(names.begin(), names.end()))));
 }
 
 void pass_taken_as_recorded(std::span<const TensorPair> pairs, const ToleranceFile* tolerance,

@@ -21,7 +21,7 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
 
 // Lets a single number that a module returns on each rank, and the gradient that comes back to it, pass where each rank has
 // its own: the numbers, each times its gradient, have the mean, or the sum, of the reference's number times its gradient,
-// and so have the gradients by themselves. By the chain rule the program takes the numbers' mean, weighted: that of
+// and so have the gradients by themselves, which are unlike. By the chain rule the program takes the numbers' mean, weighted: that of
 // tokens, of which the ranks have unlike counts. Says so in `notes`.
 void pass_weighted(std::span<const TensorPair> pairs, std::vector<Finding>& findings, std::vector<std::string>& notes);
 

@@ -80,7 +80,7 @@ TEST_CASE(
   const Report report = checked_means({{4, 0.5F}, {5.3333335F, 1.5F}});
   CHECK(report.same());
   CHECK(std::ranges::any_of(report.notes,
-                            [](const std::string& note) { return has(note, "weighted as the gradients say"); }));
+                            [](const std::string& note) { return has(note, "weighted by the gradients"); }));
   CHECK(checked_means({{4, 0.25F}, {5.3333335F, 0.75F}}).same());
   CHECK(findings_in(checked_means({{4, 1}, {5.3333335F, 1}})).size() == 1);
   CHECK(findings_in(checked_means({{4, 0.5F}, {5.4F, 1.5F}})).size() == 2);
