@@ -39,6 +39,7 @@
 #include "identify/local_experts.h"
 #include "identify/model_numbers.h"
 #include "identify/no_module.h"
+#include "identify/parts_of_model.h"
 #include "identify/program.h"
 #include "identify/ties.h"
 #include "identify/wrappers.h"
@@ -309,6 +310,7 @@ LoadedRuns read_and_align(const CheckOptions& options, const std::optional<Possi
   if (options.correspondence.empty()) {
     name_alike(reference, candidate, loaded.notes);
     for (std::string& note : number_models_as_reference(reference, candidate)) loaded.notes.push_back(std::move(note));
+    for (std::string& note : name_parts_as_in_whole(reference, candidate)) loaded.notes.push_back(std::move(note));
     loaded.seen_through = see_through_wrappers(reference, candidate);
     number_as_reference(reference, candidate);
     tie_by_bytes(reference, candidate, loaded);
