@@ -73,12 +73,14 @@ std::set<std::string> paths_around(const std::string& name, const ChunkNames& wh
 
 // The modules of the reference that have most parameters of the child, or of the model, and of these the most begin with
 // their bytes.
-std::vector<WholePlace> possible_places(const std::string& child, const ChunkNames& model, const NamesByChunk& reference) {
+std::vector<WholePlace> possible_places(const std::string& child, const ChunkNames& model,
+                                        const NamesByChunk& reference) {
   const auto parameters = parameters_in(child, model);
   std::vector<WholePlace> found;
   std::int64_t most = 1;
   for (const auto& [chunk, whole] : reference) {
-    for (const std::string& path : parameters.empty() ? std::set<std::string>() : paths_around(parameters.begin()->first, whole)) {
+    for (const std::string& path :
+         parameters.empty() ? std::set<std::string>() : paths_around(parameters.begin()->first, whole)) {
       const CountedParameters counted = counted_at(path, parameters, whole);
       if (!counted.is_enough() || counted.equal < most) continue;
       if (counted.equal > most) found.clear();

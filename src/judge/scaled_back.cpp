@@ -113,6 +113,13 @@ bool has_right_mean(const Weighted& weighted, double allowed) {
       [&](double copies) { return is_near(sum, copies * whole) && is_near(of_gradients, copies * weighted.gradient); });
 }
 
+// True where each rank has the reference's number, as those have whose samples are alike.
+bool has_each_the_references(const Weighted& weighted, double allowed) {
+  return weighted.number != 0 && std::ranges::all_of(weighted.numbers, [&](const auto& item) {
+           return std::abs(item.second / weighted.number - 1) <= std::min(allowed, kMostOff);
+         });
+}
+
 // What is known of the gradients of an iteration's parameters.
 struct ParameterGradients {
   bool have_scale = true, are_there = false;
@@ -246,7 +253,10 @@ void pass_weighted(std::span<const TensorPair> pairs, std::vector<Finding>& find
   for (Finding& finding : findings) {
     if (!is_own_number(finding)) continue;
     const auto weighted = weighted_of(finding.id.with_kind(Kind::kOutput), pairs_by_id);
-    if (!weighted || !has_right_mean(*weighted, *finding.allowed)) continue;
+    if (!weighted) continue;
+    const bool is_alike = finding.id.kind == Kind::kOutput && has_each_the_references(*weighted, *finding.allowed);
+    if (is_alike) let_pass(finding);
+    if (is_alike || !has_right_mean(*weighted, *finding.allowed)) continue;
     let_pass(finding);
     names.insert(printable(finding.id.name));
   }

@@ -41,7 +41,7 @@ Report checked_half(float factor, float taken) {
 }
 
 // The mean loss of each rank's tokens, which the program weighs by how many there are, and the gradient of it.
-Report checked_means(const std::vector<std::pair<float, float>>& ranks) {
+Report checked_means(const std::vector<std::pair<float, float>>& ranks, const std::string& said = "") {
   const auto trace_of = [](const char* mesh, const std::vector<std::pair<float, float>>& numbers) {
     Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(numbers.size()));
     for (std::size_t rank = 0; rank < numbers.size(); ++rank) {
@@ -52,7 +52,7 @@ Report checked_means(const std::vector<std::pair<float, float>>& ranks) {
   };
   const Trace one = trace_of("", {{5, 1}}), two = trace_of("tp=2", ranks);
   const Alignment reference = align(one, annotations(""), {});
-  const Alignment candidate = align(two, annotations(""), layout_of(reference));
+  const Alignment candidate = align(two, annotations(said), layout_of(reference));
   const Matching matching = match(reference, candidate);
   ToleranceFile tolerance;
   for (const Kind kind : {Kind::kOutput, Kind::kGradOutput}) tolerance.tensors[{kind, "criterion"}].allowed = 1e-5;
@@ -83,6 +83,7 @@ TEST_CASE(
                             [](const std::string& note) { return has(note, "weighted by the gradients"); }));
   CHECK(checked_means({{4, 0.25F}, {5.3333335F, 0.75F}}).same());
   CHECK(findings_in(checked_means({{4, 1}, {5.3333335F, 1}})).size() == 1);
+  CHECK(checked_means({{5, 1}, {5, 1}}, "criterion: {output: {tp: partial}}").same());
   CHECK(findings_in(checked_means({{4, 0.5F}, {5.4F, 1.5F}})).size() == 2);
   CHECK(findings_in(checked_means({{4, 0.55F}, {5.3333335F, 1.5F}})).size() == 2);
 }
