@@ -172,9 +172,9 @@ bool CommonInputs::are_slices() const {
   return any_integer ? std::any_of(sliced.begin(), sliced.end(), is_integer) : !sliced.empty();
 }
 
-std::map<TensorId, SlicedInput> sliced_tensors(Kind kind, const RankTable& table, const Census& census,
+std::map<TensorId, SlicedInput> sliced_tensors(const std::function<bool(const Entry&)>& is_wanted,
+                                               const RankTable& table, const Census& census,
                                                const Microbatches& microbatches, const ModelLayout& layout) {
-  const auto is_wanted = [&](const Entry& entry) { return entry.id.kind == kind && entry.id.pass == Pass::kForward; };
   std::map<TensorId, SlicedInput> tensors;
   for_each_entry(census, is_wanted, [&](const PresentRank& rank, const Entry& entry) {
     if (entry.id.microbatch < 0) return;

@@ -2,6 +2,7 @@
 // the whole of them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -22,9 +23,10 @@ bool is_of_whole_model(const TensorId& id);
 // True where the reference's tensor has the elements of a rank's own, in whatever order of dimensions it was recorded.
 bool has_elements_of(const Entry& entry, const RankTrace& rank, const LogicalTensor& reference);
 
-// The tensors of the forward's micro-batches, of this kind, of which the ranks hold parts that are the reference's together
-// along a dimension, and each fewer.
-std::map<TensorId, SlicedInput> sliced_tensors(Kind kind, const RankTable& table, const Census& census,
+// The tensors of micro-batches of which the ranks hold parts that are the reference's together along a dimension, and each
+// fewer, of the roles for which `is_wanted`.
+std::map<TensorId, SlicedInput> sliced_tensors(const std::function<bool(const Entry&)>& is_wanted,
+                                               const RankTable& table, const Census& census,
                                                const Microbatches& microbatches, const ModelLayout& layout);
 
 // The inputs that both sides have, with the ranks' parts; `sliced` holds those that these make up along a dimension.

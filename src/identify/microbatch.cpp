@@ -287,9 +287,10 @@ void add_returned_numbers(const RankTable& table, const Census& census, const Mo
 // What whole models return, of which ranks have slices. A model of sequences that are time-major may flatten it.
 std::map<TensorId, SlicedInput> returned_by_models(const RankTable& table, const Census& census,
                                                    const Microbatches& microbatches, const ModelLayout& layout) {
-  std::map<TensorId, SlicedInput> returned = sliced_tensors(Kind::kOutput, table, census, microbatches, layout);
-  std::erase_if(returned, [](const auto& item) { return !is_of_whole_model(item.first); });
-  return returned;
+  const auto is_returned = [](const Entry& entry) {
+    return entry.id.kind == Kind::kOutput && entry.id.pass == Pass::kForward && is_of_whole_model(entry.id);
+  };
+  return sliced_tensors(is_returned, table, census, microbatches, layout);
 }
 
 // Sets what the inputs tell of the samples, where no rule says their layout, and the packed sequences. The numbers of

@@ -98,6 +98,23 @@ bool has_names_of(const NamesByChunk& reference, const ChunkNames& model) {
   });
 }
 
+// True where a rank has few parameters by names of the reference's; a quick look, for names of a large trace are many.
+bool is_some_rank_misnamed(const Trace& reference, const Trace& candidate) {
+  std::set<std::string_view> known;
+  for (const Entry& entry : reference.ranks.front().entries) {
+    if (entry.id.kind == Kind::kParam) known.insert(entry.id.name.get());
+  }
+  return std::ranges::any_of(candidate.ranks, [&](const RankTrace& rank) {
+    std::int64_t all = 0, named = 0;
+    for (const Entry& entry : rank.entries) {
+      if (entry.id.kind != Kind::kParam) continue;
+      ++all;
+      named += known.contains(entry.id.name.get()) ? 1 : 0;
+    }
+    return 2 * named < all;
+  });
+}
+
 std::optional<std::int64_t> number_of_child(std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -295,7 +312,7 @@ void rename_models(const std::map<std::int32_t, Places>& places, const RankTrace
 }  // namespace
 
 std::vector<std::string> name_parts_as_in_whole(const Trace& reference, Trace& candidate) {
-  if (reference.ranks.size() != 1) return {};
+  if (reference.ranks.size() != 1 || !is_some_rank_misnamed(reference, candidate)) return {};
   const NamesByChunk trusted = names_by_chunk(reference);
   std::map<std::size_t, std::map<std::int32_t, Places>> places;  // by the rank's place, and the model's number
   for (auto& [model, of_model] : PartsOfModel(trusted, candidate).find()) {

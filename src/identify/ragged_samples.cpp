@@ -243,8 +243,9 @@ void add_ragged_orders(const RankTable& table, const Census& census, const Micro
                      PossibleRows{std::move(behind), std::move(as_packed)});
   }
   for (const Kind kind : {Kind::kInput, Kind::kOutput}) {
-    if (!open.empty())
-      decide_by(sliced_tensors(kind, table, census, microbatches, layout), microbatches.packed, open, orders);
+    if (open.empty()) return;
+    const auto is_wanted = [&](const Entry& entry) { return entry.id.kind == kind && entry.id.pass == Pass::kForward; };
+    decide_by(sliced_tensors(is_wanted, table, census, microbatches, layout), microbatches.packed, open, orders);
   }
 }
 
