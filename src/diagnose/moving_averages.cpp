@@ -84,11 +84,25 @@ bool stands_still(const Suspect& suspect) {
       pieces, [&](const Piece& piece) { return values_of(*next, piece.replica) == suspect.candidate_values; });
 }
 
+// True where the average began as the parameter, and of the step lacks another share than all that it takes of it: then it is
+// another decay.
+bool lacks_part_of_step(const Suspect& suspect, const Followed& followed, const Values& step, double share) {
+  const Values moved = difference_of(suspect.reference_values, followed.before);
+  const double square = dot_of(step, step);
+  if (square == 0) return false;
+  const double taken = dot_of(moved, step) / square;
+  Values along = step;
+  for (double& value : along) value *= taken;
+  const bool began_so = taken > 0 && norm_of(difference_of(moved, along)) <= kLargestShareLeft * norm_of(moved);
+  constexpr double kAll = 0.98;
+  return began_so && share < kAll * taken;
+}
+
 std::optional<Diagnosis> explain_by_parameter(const Suspect& suspect, const Followed& followed) {
   const std::string name = printable(followed.name);
   const Values step = difference_of(followed.after, followed.before);
   const double share = -fit_error(suspect, step);
-  if (share > 0 && share <= 1 + kLargestShareLeft) {
+  if (share > 0 && share <= 1 + kLargestShareLeft && !lacks_part_of_step(suspect, followed, step, share)) {
     const std::string what =
         stands_still(suspect)
             ? fmt::format(

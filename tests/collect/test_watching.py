@@ -134,19 +134,31 @@ def test_a_rank_that_misses_the_loss_scale_is_asked_about(program, tmp_path):
     assert "has it missed a loss scale?" in process.stderr
 
 
-def test_a_program_that_changes_its_weights_by_itself_is_not_called_wrong(tmp_path):
-    """As word_language_model of pytorch/examples does: nothing tells where an iteration of it ends."""
-    path = tmp_path / "train.py"
-    path.write_text("""
+# As word_language_model of pytorch/examples does.
+CHANGES_ITS_WEIGHTS_ITSELF = """
 import torch
 net = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8))
 for _ in range(6):
     net(torch.arange(8)).square().mean().backward()
     with torch.no_grad():
         for parameter in net.parameters():
-            parameter -= 0.5 * parameter.grad
+            parameter -= RATE * parameter.grad
             parameter.grad = None
-""")
+"""
+
+
+def test_a_program_that_changes_its_weights_by_itself_has_iterations(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(CHANGES_ITS_WEIGHTS_ITSELF.replace("RATE", "0.5"))
+    process = run([*watch(tmp_path / "watched"), *python(path)])
+    assert process.returncode == 0, process.stderr
+    (check,) = checks(tmp_path / "watched")
+    assert check["verdict"] == "same", check
+
+
+def test_where_no_weights_change_nothing_tells_where_an_iteration_ends(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(CHANGES_ITS_WEIGHTS_ITSELF.replace("RATE", "0.0"))
     process = run([*watch(tmp_path / "watched"), *python(path)])
     assert process.returncode == 2, process.stderr
     (check,) = checks(tmp_path / "watched")

@@ -18,7 +18,8 @@ class OwnSteps:
     def __init__(self, collector: Collector, optimizers: Callable[[], Iterable[torch.optim.Optimizer]]):
         """`optimizers`: those of PyTorch's that the program has just now."""
         self._collector, self._optimizers = collector, optimizers
-        self._before: dict[int, list[torch.Tensor]] = {}  # by number of the chunk, when the iteration first called it
+        # By number of the chunk, when the iteration first called it: its parameters, and elements of each.
+        self._before: dict[int, list[tuple[torch.nn.Parameter, torch.Tensor]]] = {}
         self._hooked = WeakTensorKeyDictionary()  # parameters
         self._got_gradients = False
 
@@ -30,10 +31,11 @@ class OwnSteps:
         """Before each outermost call of a chunk with gradients."""
         if self._has_optimizer() or is_capturing():
             return
-        for _, parameter in chunk.parameters():
-            if parameter.requires_grad and parameter.is_leaf and parameter not in self._hooked:
+        for parameter in _trained_of(chunk):
+            if parameter.is_leaf and parameter not in self._hooked:
                 self._hooked[parameter] = parameter.register_post_accumulate_grad_hook(self._on_gradient)
-        self._before.setdefault(chunk.number, _elements_of(chunk))
+        if chunk.number not in self._before:
+            self._before[chunk.number] = [(parameter, _elements_of(parameter)) for parameter in _trained_of(chunk)]
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         self._got_gradients = True
@@ -42,8 +44,8 @@ class OwnSteps:
         """Whether parameters have changed since this was last the case, behind a backward."""
         if not self._got_gradients or self._has_optimizer() or is_capturing():
             return False
-        chunks = {chunk.number: chunk for chunk in self._collector.clock.chunks.values()}
-        if all(_are_equal(elements, _elements_of(chunks[number])) for number, elements in self._before.items()):
+        kept = (item for of_chunk in self._before.values() for item in of_chunk)
+        if all(torch.equal(elements, _elements_of(parameter)) for parameter, elements in kept):
             return False
         self._before.clear()
         self._got_gradients = False
@@ -53,17 +55,16 @@ class OwnSteps:
         return next(iter(self._optimizers()), None) is not None
 
 
-def _elements_of(chunk: Chunk) -> list[torch.Tensor]:
-    """Copies of some elements of each parameter that is trained."""
-    elements = []
+def _trained_of(chunk: Chunk) -> Iterable[torch.nn.Parameter]:
+    """Those that have elements here."""
     for _, parameter in chunk.parameters():
-        part = local_part(parameter.detach())
-        if parameter.requires_grad and part.numel() > 0 and not part.is_meta and part.layout is torch.strided:
-            elements.append(part.reshape(-1)[:: max(1, part.numel() // _ELEMENTS)].clone())
-    return elements
+        if parameter.requires_grad and not torch.nn.parameter.is_lazy(parameter):
+            part = local_part(parameter.detach())
+            if part.numel() > 0 and not part.is_meta and part.layout is torch.strided:
+                yield parameter
 
 
-def _are_equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    return len(some) == len(others) and all(
-        one.shape == other.shape and torch.equal(one, other) for one, other in zip(some, others, strict=True)
-    )
+def _elements_of(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Copies of some."""
+    part = local_part(parameter.detach()).reshape(-1)
+    return part[:: max(1, part.numel() // _ELEMENTS)].clone()

@@ -217,11 +217,13 @@ struct AverageOfRun {
   double taken = 0.01;  // of the parameter
   bool is_before_step = false;
   bool is_noisy = false;
+  bool begins_as_parameter = false;
 };
 
 std::vector<TensorOfRun> run_with_average(const AverageOfRun& how, std::int32_t iterations = 1) {
   std::vector<TensorOfRun> tensors;
   Values average = drawn_samples(20, -1, 1, kOfParameter), before = drawn_samples(21, -1, 1, kOfParameter);
+  if (how.begins_as_parameter) average = before;
   for (std::int32_t iteration = 0; iteration < iterations; ++iteration) {
     const Values step = drawn_samples(22 + static_cast<std::uint32_t>(iteration), -0.1, 0.1, kOfParameter);
     Values after = before;
@@ -258,6 +260,14 @@ TEST_CASE("a moving average that is updated before the step, or by another decay
                 faster.sentence);
   const RootCause later = root_with({.taken = 0.1}, 2);
   CHECK_MESSAGE(has(later.sentence, "by another decay: 0.9, the reference's by 0.99"), later.sentence);
+  // An average that begins as the parameter lacks a part of the step with another decay, and all of it from before that.
+  const auto root_from_start = [](const AverageOfRun& how) {
+    return root_of_runs(run_with_average({.begins_as_parameter = true}), run_with_average(how), 1e-6);
+  };
+  const RootCause slower = root_from_start({.taken = 0.001, .begins_as_parameter = true});
+  CHECK_MESSAGE(has(slower.sentence, "it follows fc.weight by another decay: 1.009 times"), slower.sentence);
+  const RootCause still = root_from_start({.is_before_step = true, .begins_as_parameter = true});
+  CHECK_MESSAGE(has(still.sentence, "it takes 0.01 of fc.weight as that was before its step"), still.sentence);
   const RootCause noisy = root_with({.is_noisy = true});
   CHECK_MESSAGE(noisy.diagnosis != Cause::kOtherAverage, noisy.sentence);
 }
