@@ -169,7 +169,9 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     const auto input = inputs.find(finding.id.with_kind(Kind::kInput));
     if (input == inputs.end()) continue;
     const Made& made = input->second;
-    const bool is_right = finding.id.iteration < end && (made.is_elsewhere || is_total_right(finding));
+    const bool is_behind_right = finding.id.iteration < end;
+    const bool is_right =
+        made.is_elsewhere ? is_behind_right || is_total_right(finding) : is_behind_right && is_total_right(finding);
     const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
                                 if (!is_sum_right(output)) return false;
                                 const HandedOn handed(finding.id, output, pairs_by_id);

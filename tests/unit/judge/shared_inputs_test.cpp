@@ -45,7 +45,7 @@ Report checked_layers(std::vector<float> given, std::vector<float> gradients, co
 
 // Two layers that are given one tensor, or a copy each, in two micro-batches; the gradients that come back to the second.
 Trace of_copies(const char* mesh, std::vector<std::size_t> ranks, const std::vector<float>& of_second,
-                const std::vector<float>& next) {
+                const std::vector<float>& next, float of_weights = 3) {
   Trace trace = mesh_trace(mesh, static_cast<std::int32_t>(ranks[1]) + 1);
   for (std::size_t layer = 0; layer < 2; ++layer) {
     const std::string name = layer == 0 ? "a" : "b";
@@ -57,7 +57,7 @@ Trace of_copies(const char* mesh, std::vector<std::size_t> ranks, const std::vec
       const std::vector<float>& second = microbatch == 0 ? of_second : next;
       test::add_tensor(trace, rank, tensor_id(Kind::kGradInput, name, microbatch), {2}, layer == 0 ? whole : second);
     }
-    test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name + ".weight"), {1}, {3});
+    test::add_tensor(trace, rank, tensor_id(Kind::kMainGrad, name + ".weight"), {1}, {of_weights});
   }
   return trace;
 }
@@ -77,6 +77,15 @@ TEST_CASE("they are where such a gradient is right in another micro-batch") {
   CHECK(checked(one, of_copies("pp=2", {0, 1}, {1, 0}, {0, 1}), "").same());
   CHECK(findings_in(checked(one, of_copies("pp=2", {0, 1}, {1, 0}, {7, 8}), "")) ==
         std::vector<std::string>{"b grad_input: exceeds-tolerance"});
+}
+
+TEST_CASE(
+    "they are not where a step takes something wrong, but all of the gradient is right where another module got it") {
+  const Trace one = of_copies("", {0, 0}, {7, 8}, {7, 8});
+  const Report report = checked(one, of_copies("pp=2", {0, 1}, {1, 0}, {0, 1}, 5), "");
+  CHECK(report.totals.counts.untrusted == 2);
+  REQUIRE(report.first_wrong() != nullptr);
+  CHECK(report.first_wrong()->id == tensor_id(Kind::kMainGrad, "a.weight"));
 }
 
 TEST_CASE(
