@@ -121,22 +121,24 @@ std::optional<std::int64_t> number_of_child(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-// The place of a child without parameters among numbered ones: as far from a neighbour's as the child is from that.
+// The place of a child without parameters among numbered ones: as far from its neighbours' as the child is from these.
+// Nothing where these say several.
 std::optional<WholePlace> place_beside(const std::string& child, const Places& known, const ChunkNames& model,
                                        const NamesByChunk& reference) {
   const auto own = number_of_child(child);
   const auto its_class = model.classes.find(child);
   if (!own || its_class == model.classes.end()) return std::nullopt;
+  std::set<WholePlace> found;
   for (const auto& [other, place] : known) {
     const auto number = number_of_child(other), its = number_of_child(last_component(place.path));
     if (!number || !its) continue;
     const std::string parent = place.path.substr(0, place.path.size() - last_component(place.path).size());
     const std::string path = parent + std::to_string(*its + *own - *number);
     const ChunkNames& whole = reference.at(place.chunk);
-    const auto found = whole.classes.find(path);
-    if (found != whole.classes.end() && found->second == its_class->second) return WholePlace{place.chunk, path};
+    const auto called = whole.classes.find(path);
+    if (called != whole.classes.end() && called->second == its_class->second) found.insert({place.chunk, path});
   }
-  return std::nullopt;
+  return found.size() == 1 ? std::optional(*found.begin()) : std::nullopt;
 }
 
 // Finds the places of models, and of their children, as far as their bytes tell.

@@ -84,8 +84,8 @@ struct Weighted {
 std::optional<Weighted> weighted_of(const TensorId& output, const PairsById& pairs) {
   const auto number = pairs.find(output), gradient = pairs.find(output.with_kind(Kind::kGradOutput));
   if (number == pairs.end() || gradient == pairs.end()) return std::nullopt;
-  const auto reference_of = [](const TensorPair& pair) { return recorded_numbers(*pair.reference); };
-  const auto whole = reference_of(*number->second), its = reference_of(*gradient->second);
+  const auto whole = recorded_numbers(*number->second->reference);
+  const auto its = recorded_numbers(*gradient->second->reference);
   if (whole.empty() || its.empty()) return std::nullopt;
   return Weighted{recorded_numbers(*number->second->candidate), recorded_numbers(*gradient->second->candidate),
                   whole.begin()->second, its.begin()->second};

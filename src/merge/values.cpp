@@ -92,7 +92,7 @@ double norm_of(const Values& values) { return std::sqrt(dot_of(values, values));
 std::map<std::int32_t, double> recorded_numbers(const LogicalTensor& tensor) {
   std::map<std::int32_t, double> numbers;
   for (const Piece& piece : tensor.pieces()) {
-    if (piece.entry->sketch) continue;
+    if (piece.entry->sketch || element_count(piece.logical.size) != 1) continue;
     widen(piece.elements() + piece.offset * size_of(piece.entry->dtype), piece.entry->dtype, 1, &numbers[piece.rank]);
   }
   return numbers;

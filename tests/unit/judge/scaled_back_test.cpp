@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "judge/judge.h"
+#include "merge/values.h"
 #include "support/aligned.h"
 
 using namespace ttrace;
@@ -86,6 +89,17 @@ TEST_CASE(
   CHECK(checked_means({{5, 1}, {5, 1}}, "criterion: {output: {tp: partial}}").same());
   CHECK(findings_in(checked_means({{4, 0.5F}, {5.4F, 1.5F}})).size() == 2);
   CHECK(findings_in(checked_means({{4, 0.55F}, {5.3333335F, 1.5F}})).size() == 2);
+}
+
+TEST_CASE("a rank whose part of a number is empty has recorded none") {
+  Trace one = mesh_trace("", 1), two = mesh_trace("tp=2", 2);
+  test::add_tensor(one, 0, tensor_id(Kind::kOutput, "scale", 0), {1}, {5});
+  test::add_tensor(two, 0, tensor_id(Kind::kOutput, "scale", 0), {1}, {7});
+  test::add_tensor(two, 1, tensor_id(Kind::kOutput, "scale", 0), {0}, {});
+  const Alignment reference = align(one, annotations(""), {});
+  const Alignment candidate = align(two, annotations("scale: {output: {tp_dim: 0}}"), layout_of(reference));
+  REQUIRE(candidate.tensors.size() == 1);
+  CHECK(recorded_numbers(candidate.tensors.begin()->second) == std::map<std::int32_t, double>{{0, 7}});
 }
 
 TEST_SUITE_END();
