@@ -347,19 +347,6 @@ class ShapePlacer {
     friend auto operator<=>(const TensorSamples&, const TensorSamples&) = default;
   };
 
-  // How many elements of the dimension each coordinate on the axes of micro-batches has.
-  std::vector<std::int64_t> own_extents(const Group& group, int dim) const {
-    const Microbatches& microbatches = grouping_.microbatches;
-    std::vector<std::int64_t> own(static_cast<std::size_t>(microbatches.ranks), -1);
-    for (const Shard& shard : group.shards) {
-      const Shape& shape = shard.entry->shape;
-      if (static_cast<std::size_t>(dim) >= shape.size()) return {};
-      own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches))] =
-          shape[static_cast<std::size_t>(dim)];
-    }
-    return own;
-  }
-
   TensorSamples samples_of(const Group& group, const OpenSubject& subject, const Assignment& assignment) const {
     if (const PackedRows* packed = grouping_.microbatches.packed.find(group.id)) {
       if (packed->rows.empty()) return {nullptr, nullptr, false, {}, true};
@@ -376,7 +363,9 @@ class ShapePlacer {
     const std::int64_t extent = (*reference)[static_cast<std::size_t>(*dim)];
     const SampleOrders& orders = grouping_.microbatches.samples;
     const Samples* ragged =
-        orders.ragged.empty() ? nullptr : orders.find_ragged(group.id, extent, own_extents(group, *dim));
+        orders.ragged.empty()
+            ? nullptr
+            : orders.find_ragged(group.id, extent, candidates_.own_extents(group, static_cast<std::size_t>(*dim)));
     if (ragged != nullptr) return {ragged, nullptr, false, {}};
     const Samples* samples = orders.find(group.id, extent);
     const bool one_each = samples != nullptr && std::ssize(*samples) == extent;

@@ -62,17 +62,25 @@ void ShapeCandidates::find(Kind kind, const OpenSubject* lead, OpenSubject& subj
   if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
 }
 
-std::optional<FlatRows> ShapeCandidates::flat_rows_of(const Group& group, const Shape& reference) const {
-  if (microbatches_.samples.lengths.empty() || reference.empty() || reference.size() > 2) return std::nullopt;
+std::vector<std::int64_t> ShapeCandidates::own_extents(const Group& group, std::size_t dim) const {
   std::vector<std::int64_t> own(static_cast<std::size_t>(microbatches_.ranks), -1);
   for (const Shard& shard : group.shards) {
     const Shape& shape = shard.entry->shape;
-    const bool fits =
-        shape.size() == reference.size() && std::equal(shape.begin() + 1, shape.end(), reference.begin() + 1);
-    if (!fits || shard.entry->sketch != nullptr) return std::nullopt;
-    own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches_))] = shape[0];
+    if (dim >= shape.size()) return {};
+    own[static_cast<std::size_t>(coordinate_on(*shard.holder, table_, microbatches_))] = shape[dim];
   }
-  return flat_rows(microbatches_.samples, group.id, reference[0], own);
+  return own;
+}
+
+std::optional<FlatRows> ShapeCandidates::flat_rows_of(const Group& group, const Shape& reference) const {
+  if (microbatches_.samples.lengths.empty() || reference.empty() || reference.size() > 2) return std::nullopt;
+  const auto fits = [&](const Shard& shard) {
+    const Shape& shape = shard.entry->shape;
+    return shard.entry->sketch == nullptr && shape.size() == reference.size() &&
+           std::equal(shape.begin() + 1, shape.end(), reference.begin() + 1);
+  };
+  if (!std::ranges::all_of(group.shards, fits)) return std::nullopt;
+  return flat_rows(microbatches_.samples, group.id, reference[0], own_extents(group, 0));
 }
 
 bool ShapeCandidates::settle_flat(OpenSubject& subject) const {

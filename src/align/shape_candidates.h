@@ -26,6 +26,10 @@ class ShapeCandidates {
   TensorPlacement placed(const OpenSubject& subject, const Assignment& assignment) const;
   Dimensions cut_of(const Group& group, const Shape& reference) const;  // as cut_dimensions
 
+  // How many elements of the dimension each coordinate on the axes of micro-batches has; -1: nobody recorded any. Empty
+  // where some shard has no such dimension.
+  std::vector<std::int64_t> own_extents(const Group& group, std::size_t dim) const;
+
  private:
   // The rows of a tensor of one or two dimensions, where they are the positions of padded samples.
   std::optional<FlatRows> flat_rows_of(const Group& group, const Shape& reference) const;

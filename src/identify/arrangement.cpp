@@ -495,9 +495,8 @@ ToldAxes axes_told_by(const Trace& reference, const Trace& candidate) {
   }
   const Given given = given_to_model(reference.ranks.front(), *iteration);
   const bool is_given_nothing = given.empty();
-  const bool is_given_all =
-      std::ranges::all_of(all, [&](const RankTrace* rank) { return given_to_model(*rank, *iteration) == given; });
-  if (!is_given_nothing && is_given_all && holding->of_some + holding->cut == 0 &&
+  const auto is_given_all = [&](const RankTrace* rank) { return given_to_model(*rank, *iteration) == given; };
+  if (!is_given_nothing && holding->of_some + holding->cut == 0 && std::ranges::all_of(all, is_given_all) &&
       are_terms_of_losses(reference.ranks.front(), all, *iteration)) {
     return {fmt::format("dp={}", all.size()),
             "each holds the model, and is given all that the reference is, and its loss is a part of the reference's"};

@@ -160,6 +160,7 @@ void add_rows_of_inputs(const CommonInputs& inputs, SampleOrders& orders) {
     add(orders, ends.id, ends.lengths, counts);
   }
   for (const auto& [id, input] : inputs.sliced) {
+    if (orders.find_exactly(id, input.reference->shape[0]) == nullptr) continue;  // of no use, and long to look at
     const auto lengths = lengths_of(input);
     if (!lengths) continue;
     Lengths counts;

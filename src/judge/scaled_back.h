@@ -21,9 +21,9 @@ void pass_scaled_back(std::vector<Finding>& findings, std::vector<std::string>& 
 
 // Lets a single number that a module returns on each rank, and the gradient that comes back to it, pass where each rank has
 // its own: the numbers, each times its gradient, have the mean, or the sum, of the reference's number times its gradient,
-// and so have the gradients by themselves, which are unlike. By the chain rule the program takes the numbers' mean, weighted: that of
-// tokens, of which the ranks have unlike counts. Says so in `notes`. A number passes as well where each rank has the
-// reference's, as where all samples are alike.
+// and so have the gradients by themselves, which are unlike. By the chain rule the program takes the numbers' mean,
+// weighted: that of tokens, of which the ranks have unlike counts. Says so in `notes`. A number passes as well where each
+// rank has the reference's, as where all samples are alike.
 void pass_weighted(std::span<const TensorPair> pairs, std::vector<Finding>& findings, std::vector<std::string>& notes);
 
 // Lets gradients of parameters that ranks divide pass that are what was recorded of the reference's, without the loss scale,

@@ -147,21 +147,19 @@ for _ in range(6):
 """
 
 
-def test_a_program_that_changes_its_weights_by_itself_has_iterations(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(CHANGES_ITS_WEIGHTS_ITSELF.replace("RATE", "0.5"))
-    process = run([*watch(tmp_path / "watched"), *python(path)])
+def test_where_weights_change_by_themselves_an_iteration_ends_and_where_none_do_nothing_tells_where(tmp_path):
+    def watched(name, rate):
+        path = tmp_path / f"{name}.py"
+        path.write_text(CHANGES_ITS_WEIGHTS_ITSELF.replace("RATE", rate))
+        process = run([*watch(tmp_path / name), *python(path)])
+        (check,) = checks(tmp_path / name)
+        return process, check
+
+    process, check = watched("steps", "0.5")
     assert process.returncode == 0, process.stderr
-    (check,) = checks(tmp_path / "watched")
     assert check["verdict"] == "same", check
-
-
-def test_where_no_weights_change_nothing_tells_where_an_iteration_ends(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(CHANGES_ITS_WEIGHTS_ITSELF.replace("RATE", "0.0"))
-    process = run([*watch(tmp_path / "watched"), *python(path)])
+    process, check = watched("stands", "0.0")
     assert process.returncode == 2, process.stderr
-    (check,) = checks(tmp_path / "watched")
     assert check["verdict"] == "could-not-look" and "no step of an optimizer was seen" in check["problem"]
 
 

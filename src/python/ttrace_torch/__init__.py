@@ -9,8 +9,8 @@ What is recorded:
     gradients.py            gradients of activations and parameters, the loss
     optimizers.py           main gradients, gradient norm, parameter deltas, parameters after the step
     buffers.py              buffers, and models that no optimizer updates
-    own_steps.py            ... of a program that has no optimizer of PyTorch's
     turns.py                ... by which optimizers: an iteration is a step of each
+    own_steps.py            ... or of a program that has none of PyTorch's
     steps.py                what optimizers step with: options, step count, clip factor, state
     zero_gradients.py       ... of which more iterations would show more
     step_facts.py           ... as they say it themselves
