@@ -437,6 +437,14 @@ std::optional<Diagnosis> explain_by_sum(const Values& sum, const std::string& wh
   return found && found->residual <= most ? found : std::nullopt;
 }
 
+// What the candidate multiplied the loss of the micro-batch by; 1 where it has no such gradient.
+double loss_scale_in(const Suspect& suspect, std::int32_t microbatch) {
+  TensorId gradient = suspect.finding.id.with_kind(Kind::kParamGrad);
+  gradient.microbatch = microbatch;
+  const LogicalTensor* tensor = find_tensor(suspect.evidence.candidate, gradient);
+  return tensor == nullptr ? 1 : tensor->scale;
+}
+
 // Between two backwards of an iteration the reference zeroes what the first has made (sharpness-aware steps, gradients
 // that are looked at before the step): its sum is that of the last micro-batches. The candidate's begins earlier.
 std::optional<Diagnosis> explain_by_microbatches_before(const Suspect& suspect) {
@@ -447,11 +455,13 @@ std::optional<Diagnosis> explain_by_microbatches_before(const Suspect& suspect) 
     const double scale = fit_scale(last, suspect);
     if (scale == 0) continue;
     const std::int32_t zeroed_before = last.begin()->first;
+    const double reduced = scale / loss_scale_in(suspect, zeroed_before);  // by what ranks divide all sums by
     Values sum = suspect.reference_values;
     std::vector<std::int32_t> left;
     for (auto earlier = addends.find(zeroed_before); earlier != addends.begin();) {
       --earlier;
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += scale * earlier->second[i];
+      const double times = reduced * loss_scale_in(suspect, earlier->first);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += times * earlier->second[i];
       left.insert(left.begin(), earlier->first);
       const std::string what = fmt::format(
           "the gradient of micro-batch {} is still in it, which the reference leaves out (is there a zero_grad before "

@@ -195,6 +195,44 @@ std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multipl
   return are_others_right ? scaled : std::set<MicrobatchKey>();
 }
 
+// True where both tensors are one piece of the same bits.
+bool have_same_bits(const LogicalTensor& a, const LogicalTensor& b) {
+  const std::vector<Piece> of_a = a.pieces(), of_b = b.pieces();
+  if (of_a.size() != 1 || of_b.size() != 1) return false;
+  const Entry &one = *of_a[0].entry, &other = *of_b[0].entry;
+  return one.dtype == other.dtype && one.bytes == other.bytes && one.checksum == other.checksum;
+}
+
+// True where the reference's steps take the gradients of other micro-batches alone, to the bit: those of this one, such
+// as an attack's on the inputs, were zeroed, and its loss may have a scale of its own.
+bool is_left_out_of_steps(const Alignment& reference, const MicrobatchKey& microbatch) {
+  std::map<std::string, std::map<std::int32_t, const LogicalTensor*>> gradients;  // by parameter and micro-batch
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (id.kind == Kind::kParamGrad && id.iteration == microbatch.first) gradients[id.name][id.microbatch] = &tensor;
+  }
+  bool are_some_taken = false;
+  for (const auto& [id, taken] : reference.tensors) {
+    if (id.kind != Kind::kMainGrad || id.iteration != microbatch.first) continue;
+    const auto& of_parameter = gradients[id.name];
+    const auto own = of_parameter.find(microbatch.second);
+    if (own == of_parameter.end() || have_same_bits(*own->second, taken)) return false;
+    const bool is_of_other = std::ranges::any_of(
+        of_parameter, [&](const auto& gradient) { return have_same_bits(*gradient.second, taken); });
+    if (!is_of_other) return false;
+    are_some_taken = true;
+  }
+  return are_some_taken;
+}
+
+// Returns the micro-batches of this number in all iterations.
+std::set<MicrobatchKey> in_all_iterations(const Alignment& reference, std::int32_t number) {
+  std::set<MicrobatchKey> found;
+  for (const auto& [id, tensor] : reference.tensors) {
+    if (id.microbatch == number) found.insert(microbatch_of(id));
+  }
+  return found;
+}
+
 }  // namespace
 
 double whole_factor_of(const Finding& finding) {
@@ -224,9 +262,15 @@ std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const
   const bool is_said = multiple != factor;
   const bool may_be_mean = !is_said && std::ranges::find(kDataAxes, *word) != kDataAxes.end();
   if (!may_be_mean && !is_undone && are_steps_seen(report) && is_left_for_steps(report, multiple)) return std::nullopt;
+  const auto is_left_out = [&](const Finding& finding) {
+    return is_left_out_of_steps(evidence.reference, microbatch_of(finding.id));
+  };
+  if (is_left_out(*scaled)) {
+    return PossibleLossScale{*word, in_all_iterations(evidence.reference, scaled->id.microbatch), is_undone};
+  }
   // One loss among right ones that is a multiple is an error, however right all is with it.
-  const bool is_some_loss_right =
-      std::ranges::any_of(report.passed, [](const Finding& finding) { return is_loss(finding.id); });
+  const bool is_some_loss_right = std::ranges::any_of(
+      report.passed, [&](const Finding& finding) { return is_loss(finding.id) && !is_left_out(finding); });
   const auto microbatches = is_some_loss_right ? std::set<MicrobatchKey>() : microbatches_scaled(report, multiple);
   return PossibleLossScale{*word, microbatches, is_undone};
 }

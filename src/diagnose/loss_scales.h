@@ -33,12 +33,12 @@ struct PossibleLossScale {
 
 // Returns the factor where nothing is asked of the run but the loss scale: an axis of that size, or a number of the
 // program's own (a scaler's, or `1` where the program says another scale); of some micro-batches alone where gradients
-// of others are right: what takes gradients by itself need not scale its loss as the rest does. An axis, or `1`, also
-// where a loss that is such a multiple is wrong first, or one of another number whose gradients are, unless steps take such
-// multiples, or such a gradient where no loss was recorded and most steps take right ones. But along an axis of samples, of
-// which the program says nothing, ranks have the mean of their own, and what reduces gradients is to divide. It may explain
-// all that is wrong if most gradients that steps take are right, or steps undo the multiple. It holds where a check that
-// presumes it finds the run same, or less that is asked or wrong.
+// of others are right, or the reference's steps take nothing of theirs: what takes gradients by itself need not scale its
+// loss as the rest does. An axis, or `1`, also where a loss that is such a multiple is wrong first, or one of another
+// number whose gradients are, unless steps take such multiples, or such a gradient where no loss was recorded and most
+// steps take right ones. But along an axis of samples, of which the program says nothing, ranks have the mean of their own,
+// and what reduces gradients is to divide. It may explain all that is wrong if most gradients that steps take are right, or
+// steps undo the multiple. It holds where a check that presumes it finds the run same, or less that is asked or wrong.
 std::optional<PossibleLossScale> possible_loss_scale(const Report& report, const Evidence& evidence);
 
 // Returns the gradients before a step, by index, that are a whole multiple of the reference's, of parameters that no

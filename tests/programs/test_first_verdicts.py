@@ -199,6 +199,7 @@ def answers(verdict):
         ("cached_gradients",),
         ("mined",),
         ("own_divisor",),
+        ("attacked",),
         ("jagged",),
         ("jagged", "dealt"),
         ("words",),
@@ -429,6 +430,7 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
             "0.weight main_grad",
             "8 of the 8 samples that its model is given ((model)) have the bits of none",
         ),
+        (("attacked",), "kept", "0.weight main_grad", "the gradient of micro-batch 0 is still in it"),
         (("own_divisor",), "own", "loss scalar", "0.6562 on rank 1; one over these numbers averages 1"),
         (
             ("clipped_once", "by-hand"),
