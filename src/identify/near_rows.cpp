@@ -14,6 +14,8 @@ namespace {
 
 using RowOfValues = std::vector<double>;
 
+constexpr double kNear = 1e-4;  // the square of how far rows may be apart, as a share of their size
+
 std::vector<RowOfValues> values_of_rows(const HashedRows& rows, std::size_t dim) {
   std::vector<double> values(static_cast<std::size_t>(element_count(rows.shape)));
   widen(rows.data, rows.dtype, std::ssize(values), values.data());
@@ -34,7 +36,7 @@ double square_between(const RowOfValues& one, const RowOfValues& other) {
 // The row of `whole`, among `candidates`, that the row is but for rounding; nothing where none is by far the nearest.
 std::optional<std::size_t> nearest(const RowOfValues& row, const std::vector<RowOfValues>& whole,
                                    const std::vector<std::size_t>& candidates) {
-  constexpr double kNear = 1e-4, kFarther = 1e4;  // squares
+  constexpr double kFarther = 1e4;  // a square
   double best = std::numeric_limits<double>::infinity(), second = best;
   std::optional<std::size_t> found;
   for (const std::size_t i : candidates) {
@@ -48,6 +50,28 @@ std::optional<std::size_t> nearest(const RowOfValues& row, const std::vector<Row
   }
   const double size = square_between(row, RowOfValues(row.size(), 0));
   return best <= kNear * size && second >= kFarther * best && second > 0 ? found : std::nullopt;
+}
+
+// What the reference and the ranks have of a tensor, without hashes.
+struct RecordedRows {
+  HashedRows whole;
+  std::vector<HashedRows> parts;
+};
+
+// Nothing where the ranks have not all recorded the reference's elements of the dimension, in its dtype and shape.
+std::optional<RecordedRows> recorded_rows(const SlicedInput& tensor) {
+  const LogicalTensor& reference = *tensor.reference;
+  RecordedRows rows{{elements_of(reference), reference.shape, reference.dtype, {}}, {}};
+  if (rows.whole.data == nullptr) return std::nullopt;
+  for (std::size_t rank = 0; rank < tensor.parts.size(); ++rank) {
+    const Entry* part = tensor.parts[rank];
+    if (part == nullptr || part->dtype != reference.dtype || part->sketch) return std::nullopt;
+    Shape shape = part->shape;
+    shape[tensor.dim] = reference.shape[tensor.dim];
+    if (shape != reference.shape) return std::nullopt;
+    rows.parts.push_back({tensor.ranks[rank]->bytes_of(*part), part->shape, part->dtype, {}});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -83,24 +107,34 @@ void take_hashes_of_near_rows(const HashedRows& whole, std::vector<HashedRows>& 
 }
 
 std::optional<HeldRows> held_rows(const SlicedInput& tensor) {
-  const LogicalTensor& reference = *tensor.reference;
-  const std::byte* first = elements_of(reference);
-  if (first == nullptr) return std::nullopt;
-  std::vector<HashedRows> parts;
-  for (std::size_t rank = 0; rank < tensor.parts.size(); ++rank) {
-    const Entry* part = tensor.parts[rank];
-    if (part == nullptr || part->dtype != reference.dtype || part->sketch) return std::nullopt;
-    Shape shape = part->shape;
-    shape[tensor.dim] = reference.shape[tensor.dim];
-    if (shape != reference.shape) return std::nullopt;
-    const std::byte* own = tensor.ranks[rank]->bytes_of(*part);
-    parts.push_back({own, part->shape, part->dtype, hashes_of_rows(own, part->shape, tensor.dim, part->dtype)});
-  }
+  std::optional<RecordedRows> recorded = recorded_rows(tensor);
+  if (!recorded) return std::nullopt;
+  auto& [whole, parts] = *recorded;
+  const auto hash = [&](HashedRows& rows) {
+    rows.hashes = hashes_of_rows(rows.data, rows.shape, tensor.dim, rows.dtype);
+  };
+  hash(whole);
+  std::ranges::for_each(parts, hash);
+  take_hashes_of_near_rows(whole, parts, tensor.dim);
   HeldRows rows;
-  rows.whole = hashes_of_rows(first, reference.shape, tensor.dim, reference.dtype);
-  take_hashes_of_near_rows({first, reference.shape, reference.dtype, rows.whole}, parts, tensor.dim);
   for (HashedRows& part : parts) rows.parts.push_back(std::move(part.hashes));
+  rows.whole = std::move(whole.hashes);
   return rows;
+}
+
+bool holds_rows_so(const SlicedInput& tensor, const Samples& order) {
+  const std::optional<RecordedRows> recorded = recorded_rows(tensor);
+  if (!recorded || !is_floating(recorded->whole.dtype)) return false;
+  const std::vector<RowOfValues> whole = values_of_rows(recorded->whole, tensor.dim);
+  auto next = order.begin();
+  for (const HashedRows& part : recorded->parts) {
+    for (const RowOfValues& row : values_of_rows(part, tensor.dim)) {
+      if (next == order.end()) return false;
+      const RowOfValues& its = whole[static_cast<std::size_t>(*next++)];
+      if (!(square_between(row, its) <= kNear * square_between(its, RowOfValues(its.size(), 0)))) return false;
+    }
+  }
+  return next == order.end();
 }
 
 std::ptrdiff_t count_of_ranks(const HeldRows& rows, const Samples& order) {

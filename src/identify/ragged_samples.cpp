@@ -1,6 +1,7 @@
 #include "identify/ragged_samples.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -198,6 +199,77 @@ void decide_by(const std::map<TensorId, SlicedInput>& tensors, const PackedSeque
   }
 }
 
+// How many rows each rank has of the input; empty where some rank has none of it.
+Lengths rows_of_ranks(const SlicedInput& input) {
+  Lengths rows;
+  for (const Entry* part : input.parts) {
+    if (part == nullptr || part->shape.get().empty()) return {};
+    rows.push_back(part->shape[0]);
+  }
+  return rows;
+}
+
+// The rows of two kinds that each rank has one behind the other, of `first` and `second` many, where the reference has all
+// of the first kind, rank after rank, before those of the second.
+RaggedRows rows_of_two_kinds(const Lengths& first, const Lengths& second) {
+  RaggedRows ragged;
+  std::int64_t next_first = 0, next_second = sum_of(first);
+  for (std::size_t rank = 0; rank < first.size(); ++rank) {
+    for (std::int64_t i = 0; i < first[rank]; ++i) ragged.rows.push_back(next_first++);
+    for (std::int64_t i = 0; i < second[rank]; ++i) ragged.rows.push_back(next_second++);
+    ragged.own.push_back(first[rank] + second[rank]);
+  }
+  return ragged;
+}
+
+// Adds the order of rows that all ranks hold so, but for rounding: as many of one kind as models were given, before or
+// behind all others.
+void add_two_kinds(const SlicedInput& tensor, const std::set<Lengths>& known, const Microbatch& microbatch,
+                   SampleOrders& orders) {
+  const Lengths own = rows_of_ranks(tensor);
+  const std::int64_t all = tensor.reference->shape[0];
+  if (tensor.dim != 0 || own.empty() || known.contains(own) || !are_few_rows(own)) return;
+  if (const auto of = orders.ragged.find(microbatch); of != orders.ragged.end() && of->second.contains(all)) return;
+  for (const Lengths& some : known) {
+    Lengths others(own.size());
+    std::ranges::transform(own, some, others.begin(), std::minus());
+    if (std::ranges::any_of(others, [](std::int64_t rows) { return rows <= 0; })) continue;
+    for (RaggedRows& ragged : std::array{rows_of_two_kinds(others, some), rows_of_two_kinds(some, others)}) {
+      if (!holds_rows_so(tensor, ragged.rows)) continue;
+      orders.ragged[microbatch].try_emplace(all, std::move(ragged));
+      return;
+    }
+  }
+}
+
+// Graphs of a batch are numbered one behind the other, and what is added to all of them, such as an edge from each node to
+// itself, is behind the edges of them all.
+void add_rows_of_graphs(const RankTable& table, const Census& census, const Microbatches& microbatches,
+                        const ModelLayout& layout, const CommonInputs& inputs, SampleOrders& orders) {
+  std::map<Microbatch, std::set<Lengths>> known;
+  for (const TensorId& id : orders.begin_anew) known[{id.iteration, id.microbatch}];
+  if (known.empty()) return;
+  for (const auto& [id, input] : inputs.sliced) {
+    const auto of = known.find({id.iteration, id.microbatch});
+    if (of == known.end() || input.dim != 0 || !is_of_whole_model(id)) continue;
+    if (Lengths rows = rows_of_ranks(input); !rows.empty()) of->second.insert(std::move(rows));
+  }
+  const auto is_wanted = [](const Entry& entry) {
+    return entry.id.pass == Pass::kForward && (entry.id.kind == Kind::kInput || entry.id.kind == Kind::kOutput);
+  };
+  const auto tensors = sliced_tensors(is_wanted, table, census, microbatches, layout);
+  for (const auto& [id, tensor] : tensors) {
+    const Microbatch microbatch(id.iteration, id.microbatch);
+    const auto of = known.find(microbatch);
+    if (of != known.end()) add_two_kinds(tensor, of->second, microbatch, orders);
+  }
+  for (const auto& [id, tensor] : tensors) {
+    if (tensor.dim != 0 || !is_integer(tensor.reference->dtype)) continue;
+    const Samples* rows = orders.find_ragged(id, tensor.reference->shape[0], rows_of_ranks(tensor));
+    if (rows != nullptr && begins_anew(tensor, rows)) orders.begin_anew.insert(id);
+  }
+}
+
 }  // namespace
 
 std::optional<OwnEnds> own_ends(const TensorId& id, const SlicedInput& input) {
@@ -244,10 +316,11 @@ void add_ragged_orders(const RankTable& table, const Census& census, const Micro
                      PossibleRows{std::move(behind), std::move(as_packed)});
   }
   for (const Kind kind : {Kind::kInput, Kind::kOutput}) {
-    if (open.empty()) return;
+    if (open.empty()) break;
     const auto is_wanted = [&](const Entry& entry) { return entry.id.kind == kind && entry.id.pass == Pass::kForward; };
     decide_by(sliced_tensors(is_wanted, table, census, microbatches, layout), microbatches.packed, open, orders);
   }
+  add_rows_of_graphs(table, census, microbatches, layout, inputs, orders);
 }
 
 }  // namespace ttrace

@@ -38,7 +38,8 @@ std::vector<std::pair<TensorId, Telling>> tellings_of(const std::vector<OwnEnds>
 // and the order of the samples is told. An input does that lists where samples end, how long they are, or which of their
 // positions count: masks of 0 and 1, labels of which some are -100. Of sequences that the program packs as well, the rows
 // of some input or output tell which of the two orders it is; where none does, the others say one behind the other, and
-// packed sequences by themselves nothing. `layout` has a reference.
+// packed sequences by themselves nothing. And where numbers of a batch of graphs begin anew on each rank, the order of rows
+// of two kinds, edges and one for each node behind them, that the rows of some tensor have. `layout` has a reference.
 void add_ragged_orders(const RankTable& table, const Census& census, const Microbatches& microbatches,
                        const ModelLayout& layout, const CommonInputs& inputs, SampleOrders& orders);
 

@@ -223,15 +223,17 @@ std::optional<Samples> order_of_padded(const std::byte* reference, const Hashes&
   return std::nullopt;
 }
 
-// What the rank's part is less than the stretch of the reference that begins at `start`; nothing where that is not one
-// number.
+// What the rank's part is less than the stretch of the reference that begins at `start`, in this order of the rows where
+// there is one; nothing where that is not one number.
 std::optional<std::int64_t> offset_of(const std::byte* whole, const Shape& shape, const std::byte* own,
-                                      const Entry& part, std::size_t dim, std::int64_t start) {
+                                      const Entry& part, std::size_t dim, std::int64_t start, const Samples* order) {
   const Shape strides = row_major_strides(shape);
   std::optional<std::int64_t> offset;
   for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
-    const Shape index = index_at(i, part.shape);
-    std::int64_t there = start * strides[dim];
+    Shape index = index_at(i, part.shape);
+    index[dim] += start;
+    if (order != nullptr) index[dim] = order->at(static_cast<std::size_t>(index[dim]));
+    std::int64_t there = 0;
     for (std::size_t d = 0; d < index.size(); ++d) there += index[d] * strides[d];
     std::int64_t less = 0;
     if (__builtin_sub_overflow(integer_at(whole, there, part.dtype), integer_at(own, i, part.dtype), &less)) {
@@ -294,20 +296,23 @@ std::optional<std::vector<OwnNumbers>> numbers_of_ranks(const SlicedInput& input
   return of_ranks;
 }
 
-// True where the numbers of each rank begin anew.
-bool begins_anew(const SlicedInput& input) {
+}  // namespace
+
+bool begins_anew(const SlicedInput& input, const Samples* order) {
   const LogicalTensor& reference = *input.reference;
   const std::byte* whole = elements_of(reference);
   if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
   if (!have_stretches(input)) return false;
   const auto of_ranks = numbers_of_ranks(
       input, [&](const std::byte* own, const Entry& part, std::int64_t start) -> std::optional<OwnNumbers> {
-        const auto offset = offset_of(whole, reference.shape, own, part, input.dim, start);
+        const auto offset = offset_of(whole, reference.shape, own, part, input.dim, start, order);
         if (!offset) return std::nullopt;
         return OwnNumbers{*offset, largest_in(own, part)};
       });
   return of_ranks && begin_anew(*of_ranks);
 }
+
+namespace {
 
 // The whole number that an element of a table is, which floats hold exactly up to 2^24; nothing where it is none.
 std::optional<std::int64_t> whole_number_at(const std::byte* data, std::int64_t index, Dtype dtype) {
@@ -528,6 +533,10 @@ const Samples* SampleOrders::find_ragged(const TensorId& id, std::int64_t extent
     const auto are_its_rows = [&](std::int64_t elements, std::int64_t of_rank) {
       return elements * rows == of_rank * extent;
     };
+    if (order.samples == 0) {
+      if (extent == rows && own == order.own) return &order.rows;
+      continue;
+    }
     const bool fits = extent % rows == 0 && std::ranges::equal(own, order.own, are_its_rows);
     // As many of each sample are no ragged rows.
     const auto are_its_samples = [&](std::int64_t elements, std::int64_t count) {

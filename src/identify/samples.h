@@ -47,9 +47,9 @@ std::optional<Telling> telling_of_hashes(const std::vector<std::uint64_t>& whole
 
 // The order of rows of samples of unlike lengths.
 struct RaggedRows {
-  Samples rows;                   // the reference's, rank after rank
-  std::vector<std::int64_t> own;  // how many each rank has
-  std::int64_t samples = 0;
+  Samples rows;                      // the reference's, rank after rank
+  std::vector<std::int64_t> own;     // how many each rank has
+  std::int64_t samples = 0;          // 0: not known, as of rows of two kinds
   std::vector<std::int64_t> counts;  // how many samples each rank has
 };
 
@@ -120,6 +120,10 @@ struct SlicedInput {
   bool is_shared = true;  // by all ranks of a coordinate: else further axes divide it
   std::size_t dim = 0;    // the one that is the sum of the parts, and larger than each
 };
+
+// True where integers are the reference's less one number on each rank, of the rows one rank after the other, or in this
+// order where there is one: numbers that begin anew on each.
+bool begins_anew(const SlicedInput& input, const Samples* order = nullptr);
 
 // The order of the samples by all inputs that are the reference's, bit for bit, part by part. A part may end at the
 // longest of the rank's own samples, where the reference's have nothing but one value behind it: padding. Integer inputs of any

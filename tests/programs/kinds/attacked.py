@@ -1,5 +1,5 @@
-"""Training on samples that were attacked: the gradient of the model that tells their worst neighbours goes round DDP, is
-a sum where the step's is a mean, and is zeroed before the step."""
+"""Training on samples that were attacked: the gradient that tells their worst neighbours goes round DDP, is a sum where
+the step's is a mean, and is zeroed before the step."""
 
 from job import MISTAKE, ddp, nn, own, torch
 

@@ -1,5 +1,7 @@
 """Graphs in one batch, as libraries of graph networks make it: nodes one after the other, and the numbers of the nodes
-that edges join begin anew on each rank."""
+that edges join begin anew on each rank. With `loops`, an edge from each node to itself is behind all others."""
+
+import sys
 
 from job import MISTAKE, RANK, RANKS, ddp, nn, scaled, step, torch
 
@@ -14,14 +16,24 @@ class Encoder(nn.Module):
         return self.linear(nodes).relu(), edges
 
 
+class Sum(nn.Module):
+    """What arrives at each of the nodes."""
+
+    def forward(self, messages, index, nodes):
+        return torch.zeros(nodes, messages.shape[1]).index_add(0, index, messages)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.second, self.head = Encoder(), nn.Linear(32, 32), nn.Linear(32, 1)
+        self.sum = Sum()
 
     def forward(self, nodes, edges, graph, graphs):
         hidden, edges = self.first(nodes, edges)
-        passed = torch.zeros_like(hidden).index_add(0, edges[1], hidden[edges[0]])
+        if "loops" in sys.argv:
+            edges = torch.cat([edges, torch.arange(len(nodes)).expand(2, -1)], dim=1)
+        passed = self.sum(hidden[edges[0]], edges[1], len(nodes))
         hidden = self.second(hidden + passed).relu()
         pooled = torch.zeros(graphs, hidden.shape[1]).index_add(0, graph, hidden)
         return self.head(pooled)[:, 0]
