@@ -22,6 +22,9 @@ bool is_in_repository(const CodeLine& line) { return !line.file.starts_with('/')
 std::string text_of(const ModuleSource& source) {
   std::string text = source.forward ? "in " + text_of(*source.forward) : "";
   if (source.call) text += (text.empty() ? "called at " : ", called at ") + text_of(*source.call);
+  if (source.variable) {
+    text += fmt::format("{}of the program's '{}'", text.empty() ? "" : ", ", printable(*source.variable));
+  }
   return text;
 }
 
@@ -35,9 +38,16 @@ const CodeLine* best_line(const ModuleSource& source) {
 }
 
 ModuleSource ModuleSources::of(const std::string& module, const std::string& module_class) const {
-  ModuleSource source{find_line(forwards, module_class), find_line(calls, module)};
+  ModuleSource source{find_line(forwards, module_class), find_line(calls, module), std::nullopt};
   if (!source.call) source.call = find_line(calls, without_numbers(module));
   return source;
+}
+
+std::optional<std::string> ModuleSources::variable_of(std::string_view name) const {
+  if (variables.size() < 2) return std::nullopt;
+  auto found = variables.find(std::string(name.substr(0, name.find('.'))));
+  if (found == variables.end()) found = variables.find("");
+  return found == variables.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace ttrace

@@ -53,8 +53,18 @@ std::string parameter_of(std::string_view module, std::string_view parameter) {
 }
 
 bool is_inside(std::string_view path, std::string_view module) {
-  if (module == kRootModule) return path != kRootModule;
+  if (module.ends_with(kRootModule)) {
+    return path.starts_with(module.substr(0, module.size() - kRootModule.size())) && path != module;
+  }
   return path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.';
+}
+
+std::string further_model_of(std::string_view name) {
+  constexpr std::string_view kModel = "model";
+  const std::string_view first = name.substr(0, name.find('.'));
+  const bool is_further = first.starts_with(kModel) && first.size() > kModel.size() &&
+                          first.find_first_not_of("0123456789", kModel.size()) == std::string_view::npos;
+  return is_further ? std::string(first) + "." : "";
 }
 
 std::vector<std::string> components_of(std::string_view dotted) {

@@ -41,11 +41,15 @@ std::string_view owner_of(std::string_view path);
 // The path of a parameter that belongs to the module directly.
 std::string parameter_of(std::string_view module, std::string_view parameter);
 
-// True when a module or a parameter is inside the module, at any depth. No module is inside itself.
+// True when a module or a parameter is inside the module, at any depth. No module is inside itself. What is of a
+// further model is inside `model1.(model)`.
 bool is_inside(std::string_view path, std::string_view module);
 
 std::vector<std::string> components_of(std::string_view dotted);
 std::string_view last_component(std::string_view dotted);
+
+// `model1.` of `model1.0.weight`, of the second model that a program runs; empty for what is of the first model, or of none.
+std::string further_model_of(std::string_view name);
 
 // The name, and the name without the first component of its path, without the first two, and so on.
 std::vector<std::string_view> suffixes_of(std::string_view name);

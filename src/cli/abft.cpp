@@ -126,7 +126,7 @@ int run(const AbftOptions& options, Team& team) {
   report = self_check(aligned.alignment, how);
   require_known_mapping(options, aligned, report);
   add_root_of_each_module(report);
-  add_sources(report, aligned.alignment, *aligned.trace);
+  add_sources(report, aligned.alignment, *aligned.trace, *aligned.trace);
   report.runs.candidate = options.trace;
   report.runs.failed = aligned.trace->failure;
   report.advice.all_findings = "--all";

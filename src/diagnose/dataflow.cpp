@@ -48,6 +48,15 @@ std::string_view observed_module(const TensorId& id) {
   return is_parameter_kind(id.kind) ? owner_of(id.name) : TensorName(id.name).path;
 }
 
+// The module that a parameter or a module belongs to directly, which of what is in no other of a further model is its root.
+std::string module_around(std::string_view path) {
+  const std::string model = further_model_of(path);
+  const std::string_view owner = owner_of(path);
+  if (model.empty() || model.size() != owner.size() + 1) return std::string(owner);
+  const std::string root = model + std::string(kRootModule);
+  return path == root ? std::string(kRootModule) : root;
+}
+
 bool is_before_iteration(Kind kind) { return kind == Kind::kParam || kind == Kind::kBuffer; }
 
 class RootFinder {
@@ -185,9 +194,9 @@ class RootFinder {
   // Returns the modules around the tensor's module whose inputs were observed, each with the call in progress.
   std::map<std::string, std::string> calls_around(const TensorId& id) const {
     std::map<std::string, std::string> around;
-    std::string_view module = TensorName(id.name).path;
+    std::string module(TensorName(id.name).path);
     while (module != kRootModule) {
-      module = owner_of(module);
+      module = module_around(module);
       const auto calls = calls_.find(module_key(id, step_of(id), module));
       if (calls != calls_.end()) around.emplace(module, calls->second.latest);
     }
@@ -299,9 +308,9 @@ class RootFinder {
 
   // Records the wrong parameter with its module, and with those around it.
   void record_modules(const TensorId& id, std::string_view parameter, std::size_t root) {
-    while (parameter != kRootModule) {
-      parameter = owner_of(parameter);
-      wrong_parameters_.try_emplace({id.chunk, std::string(parameter)}, root);
+    for (std::string module(parameter); module != kRootModule;) {
+      module = module_around(module);
+      wrong_parameters_.try_emplace({id.chunk, module}, root);
     }
   }
 

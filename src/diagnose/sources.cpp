@@ -41,12 +41,15 @@ ModuleSource source_of(const LogicalTensor& tensor, const Trace& trace) {
 
 }  // namespace
 
-void add_sources(Report& report, const Alignment& candidate, const Trace& trace) {
+void add_sources(Report& report, const Alignment& candidate, const Trace& trace, const Trace& reference) {
+  const auto says =
+      std::ranges::find_if(reference.ranks, [](const RankTrace& rank) { return rank.sources != nullptr; });
   for (RootCause& root : report.explanation.roots) {
     const Finding& finding = report.findings[root.finding];
     const auto tensor = candidate.tensors.find(finding.id);
-    if (!root.examined || is_of_optimizer(finding) || tensor == candidate.tensors.end()) continue;
-    root.source = source_of(tensor->second, trace);
+    if (!root.examined) continue;
+    if (!is_of_optimizer(finding) && tensor != candidate.tensors.end()) root.source = source_of(tensor->second, trace);
+    if (says != reference.ranks.end()) root.source.variable = says->sources->variable_of(finding.id.name.get());
   }
 }
 

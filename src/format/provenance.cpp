@@ -314,8 +314,11 @@ std::shared_ptr<const ModuleSources> parse_sources(const std::string& provenance
   const Json json = value_or_null(Json::parse(provenance), "sources");
   if (json.is_null()) return nullptr;
   const auto files = json.at("files").get<std::vector<std::string>>();
+  const Json variables = value_or_null(json, "variables");  // a recorder that knows none says nothing of them
   return std::make_shared<ModuleSources>(
-      ModuleSources{parse_lines(json.at("forwards"), files), parse_lines(json.at("calls"), files)});
+      ModuleSources{parse_lines(json.at("forwards"), files), parse_lines(json.at("calls"), files),
+                    variables.is_null() ? std::map<std::string, std::string>()
+                                        : variables.get<std::map<std::string, std::string>>()});
 } catch (const nlohmann::json::exception&) {
   throw InputError(
       fmt::format("{}: its provenance has 'sources' that are none; expected what `ttrace collect` writes", where));

@@ -503,14 +503,6 @@ std::optional<Telling> telling_of_hashes(const Hashes& whole, const std::vector<
   return telling_of_some(whole, parts, are_numbers);
 }
 
-std::string further_model_of(const std::string& name) {
-  constexpr std::string_view kModel = "model";
-  const std::string first = components_of(name).front();
-  const bool is_further = first.starts_with(kModel) && first.size() > kModel.size() &&
-                          first.find_first_not_of("0123456789", kModel.size()) == std::string::npos;
-  return is_further ? first + "." : "";
-}
-
 const Samples* SampleOrders::find(const TensorId& id, std::int64_t extent) const {
   return find_told(*this, id, [&](std::int64_t samples) { return extent % samples == 0; });
 }

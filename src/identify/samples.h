@@ -137,9 +137,6 @@ SampleOrders sample_orders(const std::map<TensorId, SlicedInput>& inputs,
 // The reference's elements, row-major. Null where its inputs are split themselves, or sketched, which is not looked at.
 const std::byte* elements_of(const LogicalTensor& reference);
 
-// `model1.` of `model1.0.weight`; empty for what is of the first model, or of none.
-std::string further_model_of(const std::string& name);
-
 // An element of a tensor of int32 or int64.
 std::int64_t integer_at(const std::byte* data, std::int64_t index, Dtype dtype);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/tensor_name.h"
+
 namespace ttrace {
 namespace {
 
@@ -34,9 +36,21 @@ Cycles::Cycles(const Alignment& reference) {
       if (phase == Phase::kMainGrad || phase == Phase::kDelta || phase == Phase::kAfter) {
         first_step_.try_emplace(iteration, static_cast<std::int32_t>(starts.size()));
       }
-      last_[{iteration, tensor->id.microbatch, phase}] = static_cast<std::int32_t>(starts.size());
+      const std::string model = further_model_of(tensor->id.name.get());
+      for (const auto& of_model : {std::optional(model), std::optional<std::string>()}) {
+        last_[{iteration, tensor->id.microbatch, phase, of_model}] = static_cast<std::int32_t>(starts.size());
+      }
     }
   }
+}
+
+std::optional<std::int32_t> Cycles::last_of(const TensorId& id, Phase phase) const {
+  const std::string model = further_model_of(id.name.get());
+  for (const auto& of_model : {std::optional(model), std::optional<std::string>()}) {
+    const auto found = last_.find({id.iteration, id.microbatch, phase, of_model});
+    if (found != last_.end()) return found->second;
+  }
+  return std::nullopt;
 }
 
 std::int32_t Cycles::of(const Finding& finding) const {
@@ -51,10 +65,9 @@ std::int32_t Cycles::of(const Finding& finding) const {
   const std::vector<std::uint64_t>& starts = found->second;
   // A loss is recorded at any time behind its forward.
   if (phase == Phase::kLoss || finding.only_in_candidate) {
-    auto last =
-        last_.find({finding.id.iteration, finding.id.microbatch, phase == Phase::kLoss ? Phase::kForward : phase});
-    if (last == last_.end()) last = last_.find({finding.id.iteration, finding.id.microbatch, phase});
-    return last == last_.end() ? static_cast<std::int32_t>(starts.size()) : last->second;
+    auto last = last_of(finding.id, phase == Phase::kLoss ? Phase::kForward : phase);
+    if (!last) last = last_of(finding.id, phase);
+    return last.value_or(static_cast<std::int32_t>(starts.size()));
   }
   return static_cast<std::int32_t>(std::upper_bound(starts.begin(), starts.end(), finding.order) - starts.begin());
 }

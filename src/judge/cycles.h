@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -23,10 +25,15 @@ class Cycles {
   std::int32_t of(const Finding& finding) const;
 
  private:
+  std::optional<std::int32_t> last_of(const TensorId& id, Phase phase) const;
+
   std::map<std::int32_t, std::vector<std::uint64_t>>
       starts_;                                       // by iteration: the orders at which cycles 1, 2, ... begin
   std::map<std::int32_t, std::int32_t> first_step_;  // by iteration: the cycle of its first optimizer's step
-  std::map<std::tuple<std::int32_t, std::int32_t, Phase>, std::int32_t> last_;  // by iteration, micro-batch and phase
+
+  // By iteration, micro-batch, phase, and the beginning of the names of a further model, which counts its micro-batches by
+  // itself; of all models together without it.
+  std::map<std::tuple<std::int32_t, std::int32_t, Phase, std::optional<std::string>>, std::int32_t> last_;
 };
 
 }  // namespace ttrace

@@ -190,6 +190,7 @@ void describe(auto& object, const ModuleSource& source) {
   object.is("Source", "Where a module is in the program's source, as far as the trace says it.");
   object.has("forward", source.forward, "of the module's class");
   object.has("call", source.call, "of the module");
+  object.has("variable", source.variable, "by which the program holds the model, where it has several");
 }
 
 void add_diagnosis(auto& object, const RootCause& cause) {

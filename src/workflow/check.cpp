@@ -540,7 +540,7 @@ std::vector<std::optional<std::size_t>> explain(LoadedRuns& loaded, const CheckO
   Evidence evidence = evidence_of(loaded, options);
   evidence.configured = &configured;
   auto follows_from = add_root_causes(report, evidence);
-  add_sources(report, candidate, trace);
+  add_sources(report, candidate, trace, *loaded.reference.trace);
   return follows_from;
 }
 

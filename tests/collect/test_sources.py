@@ -25,6 +25,7 @@ def sources(collect, tmp_path):
         assert collected.code == 0, collected
         document = json.loads(collected.rank().attributes["provenance"])["sources"]
         files = document.pop("files")
+        document.pop("variables")
         return {key: {name: (files[at], line) for name, (at, line) in lines.items()} for key, lines in document.items()}
 
     return collect_it
@@ -51,6 +52,38 @@ def test_classes_have_the_line_of_their_forward_and_modules_that_of_their_call(s
         "shifted": line_of("head"),
         "head": line_of("head"),
     }
+
+
+def test_models_have_the_variables_by_which_the_program_holds_them(collect, tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        """
+import copy, torch
+
+class Agent:
+    def __init__(self):
+        self.actor, self.critic = torch.nn.Linear(4, 2), torch.nn.Linear(2, 1)
+        self.target = copy.deepcopy(self.critic)
+
+def train(agent):
+    optimizer = torch.optim.SGD([*agent.actor.parameters(), *agent.critic.parameters()], 0.1)
+    for network in (agent.actor, agent.critic):  # is no name of either
+        assert network.training
+    with torch.no_grad():
+        wanted = agent.target(torch.ones(3, 2))
+    (agent.critic(agent.actor(torch.ones(3, 4))) - wanted).sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        agent.target.weight.lerp_(agent.critic.weight, 0.5)
+    return lambda: agent  # f_locals has it behind all others
+
+train(Agent())
+"""
+    )
+    collected = collect(command=python(program))
+    assert collected.code == 0, collected
+    document = json.loads(collected.rank().attributes["provenance"])["sources"]
+    assert document["variables"] == {"": "agent.actor", "model1": "agent.critic", "Linear": "agent.target"}
 
 
 def test_the_programs_own_files_are_those_that_it_loaded_from_its_project(collect, tmp_path):

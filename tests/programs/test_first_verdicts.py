@@ -201,6 +201,7 @@ def answers(verdict):
         ("mined",),
         ("own_divisor",),
         ("attacked",),
+        ("actor_critic",),
         ("jagged",),
         ("jagged", "dealt"),
         ("words",),
@@ -432,6 +433,7 @@ def test_a_buffer_that_may_be_each_ranks_own_is_asked_about(first_verdict, progr
             "0.weight main_grad",
             "8 of the 8 samples that its model is given ((model)) have the bits of none",
         ),
+        (("actor_critic",), "scale", "loss scalar", "1.02 on rank 1, beside a loss scale of 2"),
         (("attacked",), "kept", "0.weight main_grad", "the gradient of micro-batch 0 is still in it"),
         (("own_divisor",), "own", "loss scalar", "0.6562 on rank 1; one over these numbers averages 1"),
         (

@@ -245,6 +245,7 @@ export interface SourceLine {
 export interface Source {
   forward: SourceLine | null; // of the module's class
   call: SourceLine | null; // of the module
+  variable: string | null; // by which the program holds the model, where it has several
 }
 
 // The first wrong finding, with what is known of it as a root.

@@ -278,6 +278,7 @@ class Source:
 
     forward: SourceLine | None  # of the module's class
     call: SourceLine | None  # of the module
+    variable: str | None  # by which the program holds the model, where it has several
 
 
 @dataclass(frozen=True)

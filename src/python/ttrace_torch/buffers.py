@@ -77,6 +77,7 @@ class Buffers:
         model = unwrapped(module)
         if all(other is not model for other in self._living()):
             self._others.append(weakref.ref(model))
+            self._collector.sources.saw_model(model)
         if self._looks.has_begun() and id(model) not in self._before:
             self._before[id(model)] = self._fingerprints(model)
 
@@ -120,6 +121,7 @@ class Buffers:
             if not own:
                 continue
             title = numbered(plain_name(type(model)), titles)
+            self._collector.sources.saw_model(model, title)
             for name, owner, tensor in own:
                 self._record_one(Kind.BUFFER_AFTER, 0, f"{title}.{name}", owner, tensor)
 

@@ -152,6 +152,7 @@ class Collector:
     def begin_chunk(self, chunk: Chunk) -> None:
         """Before `chunk` is first called in an iteration."""
         self.configurations.saw(chunk)
+        self.sources.saw_model(chunk.root, f"model{chunk.number}" if chunk.number else "")
         self.open().describe_model(chunk.root)
         while self.on_first_model:
             self.on_first_model.pop(0)()

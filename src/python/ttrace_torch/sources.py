@@ -1,18 +1,20 @@
 """Where the program's modules are in its source: the first line of each class's forward, with its decorators, and the
-line that calls a module. Once for each class and each module's name, not for each tensor. `ModuleSources` in
-src/base/module_source.h has the format."""
+line that calls a module; and by which variable it holds a model. Once for each class and each module's name, not for each
+tensor. `ModuleSources` in src/base/module_source.h has the format."""
 
 import functools
 import inspect
 import json
 import os
 import sys
+import weakref
 from typing import TypeVar
 
 import torch
 
 from .names import recordable
 from .program_files import INSTALLED
+from .variables import variable_of
 
 _MOST_BYTES = 1 << 18  # of the document, a quarter of what a trace can hold of all facts
 _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
@@ -30,6 +32,8 @@ class Sources:
         self._calls: dict[str, Line | None] = {}  # by name
         # A class that is made in a function has a name with others of its kind.
         self._classes: dict[str, type] = {}
+        self._variables: dict[str, str] = {}  # by what the names of the model's tensors begin with
+        self._held: weakref.WeakKeyDictionary[torch.nn.Module, str | None] = weakref.WeakKeyDictionary()
 
     def saw(self, name: str, class_name: str, module_class: type) -> None:
         """Before a module is called that is recorded as `name`; of the same name, only the first call counts."""
@@ -40,6 +44,15 @@ class Sources:
         if name not in self._calls:
             self._calls[name] = self._caller()
 
+    def saw_model(self, model: torch.nn.Module, beginning: str | None = None) -> None:
+        """While the program uses it. Where tensors of it are recorded, with what their names begin with; nothing stands
+        for the program's first model."""
+        if model not in self._held:
+            self._held[model] = variable_of(model)
+        held = self._held[model]
+        if beginning is not None and held is not None:
+            self._variables.setdefault(beginning, held)
+
     def as_document(self) -> dict:
         """Empty where nothing is known, or where it would be too long."""
         files: dict[str, int] = {}
@@ -49,7 +62,8 @@ class Sources:
             return {name: [files.setdefault(file, len(files)), number] for name, (file, number) in known.items()}
 
         forwards, calls = numbered(self._forwards), numbered(by_pattern(self._calls))
-        document = {"files": list(files), "forwards": forwards, "calls": calls}
+        variables = {name: recordable(held) for name, held in self._variables.items()}
+        document = {"files": list(files), "forwards": forwards, "calls": calls, "variables": variables}
         return document if files and len(json.dumps(document)) <= _MOST_BYTES else {}
 
     def _forward_of(self, module_class: type) -> Line | None:

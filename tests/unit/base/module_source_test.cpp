@@ -15,10 +15,26 @@ TEST_CASE("a module's source is its class's forward and the line that calls it, 
   CHECK(text_of(sources.of("head", "other.Mlp")).empty());
 }
 
+TEST_CASE("a source says by which variable the program holds the model") {
+  ModuleSources sources;
+  sources.variables = {{"", "actor"}};
+  CHECK_FALSE(sources.variable_of("0.weight"));  // there is no other
+  sources.variables["model1"] = "agent.critic";
+  sources.variables["Mlp"] = "target";
+  CHECK(sources.variable_of("0.weight") == "actor");
+  CHECK(sources.variable_of("model1.0.weight") == "agent.critic");
+  CHECK(sources.variable_of("Mlp.0.weight") == "target");
+  ModuleSource source = sources.of("0", "");
+  source.variable = "actor";
+  CHECK(text_of(source) == "of the program's 'actor'");
+  source.call = CodeLine{"train.py", 7};
+  CHECK(text_of(source) == "called at train.py:7, of the program's 'actor'");
+}
+
 TEST_CASE("the best line is one of the repository") {
   const CodeLine own{"model.py", 1}, other{"train.py", 2}, library{"/usr/lib/x.py", 3};
-  CHECK(*best_line({own, other}) == own);
-  CHECK(*best_line({library, other}) == other);
-  CHECK(*best_line({library, library}) == library);
+  CHECK(*best_line({own, other, {}}) == own);
+  CHECK(*best_line({library, other, {}}) == other);
+  CHECK(*best_line({library, library, {}}) == library);
   CHECK(best_line({}) == nullptr);
 }

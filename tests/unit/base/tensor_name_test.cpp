@@ -54,6 +54,9 @@ TEST_CASE("what is inside a module begins with its whole path, and everything is
   CHECK_FALSE(is_inside("block", "block"));
   CHECK_FALSE(is_inside("block2.fc", "block"));
   CHECK(is_inside("block", kRootModule));
+  CHECK(is_inside("model1.block.fc", "model1.(model)"));
+  CHECK_FALSE(is_inside("model1.(model)", "model1.(model)"));
+  CHECK_FALSE(is_inside("block.fc", "model1.(model)"));
   CHECK_FALSE(is_inside(kRootModule, kRootModule));
 }
 
