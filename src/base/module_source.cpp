@@ -38,7 +38,7 @@ const CodeLine* best_line(const ModuleSource& source) {
 }
 
 ModuleSource ModuleSources::of(const std::string& module, const std::string& module_class) const {
-  ModuleSource source{find_line(forwards, module_class), find_line(calls, module), std::nullopt};
+  ModuleSource source{find_line(forwards, module_class), find_line(calls, module)};
   if (!source.call) source.call = find_line(calls, without_numbers(module));
   return source;
 }

@@ -25,7 +25,7 @@ bool is_in_repository(const CodeLine& line);
 // the program holds the model that it is of, where names do not tell one model from the other.
 struct ModuleSource {
   std::optional<CodeLine> forward, call;
-  std::optional<std::string> variable;
+  std::optional<std::string> variable = {};
   friend bool operator==(const ModuleSource&, const ModuleSource&) = default;
 };
 

@@ -601,7 +601,8 @@ class Questions {
       return fmt::format(
           "{}. Of {} nothing later was recorded, as of others it was, and something has changed the parameter after "
           "the step there, as where a rank has no further batch and is given the others' values. To compare, record "
-          "the iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`)",
+          "the iterations alone of which every rank has a batch, but the last (`ttrace collect --iterations`, or "
+          "`iterations` and `then` in a file of `ttrace run`)",
           finding.message, describe_ranks(ranks_that_ended_early(finding, evidence_)));
     }
     if (reason == Reason::kUnknownLossScale && finding.id.kind == Kind::kMainGrad) {

@@ -223,40 +223,40 @@ std::optional<Samples> order_of_padded(const std::byte* reference, const Hashes&
   return std::nullopt;
 }
 
-// What the rank's part is less than the stretch of the reference that begins at `start`, in this order of the rows where
-// there is one; nothing where that is not one number.
-std::optional<std::int64_t> offset_of(const std::byte* whole, const Shape& shape, const std::byte* own,
-                                      const Entry& part, std::size_t dim, std::int64_t start, const Samples* order) {
-  const Shape strides = row_major_strides(shape);
-  std::optional<std::int64_t> offset;
-  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
-    Shape index = index_at(i, part.shape);
-    index[dim] += start;
-    if (order != nullptr) index[dim] = order->at(static_cast<std::size_t>(index[dim]));
-    std::int64_t there = 0;
-    for (std::size_t d = 0; d < index.size(); ++d) there += index[d] * strides[d];
-    std::int64_t less = 0;
-    if (__builtin_sub_overflow(integer_at(whole, there, part.dtype), integer_at(own, i, part.dtype), &less)) {
-      return std::nullopt;
-    }
-    if (offset && *offset != less) return std::nullopt;
-    offset = less;
-  }
-  return offset;
-}
-
-std::int64_t largest_in(const std::byte* data, const Entry& part) {
-  std::int64_t largest = 0;
-  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
-    largest = std::max(largest, integer_at(data, i, part.dtype));
-  }
-  return largest;
-}
-
 // What a rank's numbers are less than the reference's, and the largest of them.
 struct OwnNumbers {
   std::int64_t offset = 0, largest = 0;
 };
+
+// Where a rank's rows lie in the reference: one behind the other from `start`, in this order of the rows where there is one.
+struct OwnRows {
+  std::size_t dim = 0;
+  std::int64_t start = 0;
+  const Samples* order = nullptr;
+};
+
+// Nothing where a rank's integers are not the reference's less one number. Those of a `line`, an index of the first
+// dimension, alone, where one is asked for.
+std::optional<OwnNumbers> own_numbers(const LogicalTensor& reference, const std::byte* own, const Entry& part,
+                                      const OwnRows& rows, std::optional<std::int64_t> line) {
+  const std::byte* whole = elements_of(reference);
+  const Shape strides = row_major_strides(reference.shape);
+  std::optional<OwnNumbers> numbers;
+  for (std::int64_t i = 0; i < element_count(part.shape); ++i) {
+    Shape index = index_at(i, part.shape);
+    if (line && index[0] != *line) continue;
+    index[rows.dim] += rows.start;
+    if (rows.order != nullptr) index[rows.dim] = rows.order->at(static_cast<std::size_t>(index[rows.dim]));
+    std::int64_t there = 0;
+    for (std::size_t d = 0; d < index.size(); ++d) there += index[d] * strides[d];
+    const std::int64_t number = integer_at(own, i, part.dtype);
+    std::int64_t less = 0;
+    if (__builtin_sub_overflow(integer_at(whole, there, part.dtype), number, &less)) return std::nullopt;
+    if (numbers && numbers->offset != less) return std::nullopt;
+    numbers = {less, std::max(number, numbers ? numbers->largest : 0)};
+  }
+  return numbers;
+}
 
 // True where the first rank has the reference's, and each further one these less one number, which is beyond all numbers
 // of the ranks before.
@@ -300,16 +300,16 @@ std::optional<std::vector<OwnNumbers>> numbers_of_ranks(const SlicedInput& input
 
 bool begins_anew(const SlicedInput& input, const Samples* order) {
   const LogicalTensor& reference = *input.reference;
-  const std::byte* whole = elements_of(reference);
-  if (whole == nullptr || (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32)) return false;
-  if (!have_stretches(input)) return false;
-  const auto of_ranks = numbers_of_ranks(
-      input, [&](const std::byte* own, const Entry& part, std::int64_t start) -> std::optional<OwnNumbers> {
-        const auto offset = offset_of(whole, reference.shape, own, part, input.dim, start, order);
-        if (!offset) return std::nullopt;
-        return OwnNumbers{*offset, largest_in(own, part)};
-      });
-  return of_ranks && begin_anew(*of_ranks);
+  if (elements_of(reference) == nullptr || !have_stretches(input)) return false;
+  if (reference.dtype != Dtype::kInt64 && reference.dtype != Dtype::kInt32) return false;
+  const auto begins = [&](std::optional<std::int64_t> line) {
+    const auto of_ranks = numbers_of_ranks(input, [&](const std::byte* own, const Entry& part, std::int64_t start) {
+      return own_numbers(reference, own, part, {input.dim, start, order}, line);
+    });
+    return of_ranks && begin_anew(*of_ranks);
+  };
+  const bool are_pairs = reference.shape.size() == 2 && input.dim == 1 && reference.shape[0] == 2;
+  return begins(std::nullopt) || (are_pairs && begins(0) && begins(1));
 }
 
 namespace {

@@ -122,7 +122,8 @@ struct SlicedInput {
 };
 
 // True where integers are the reference's less one number on each rank, of the rows one rank after the other, or in this
-// order where there is one: numbers that begin anew on each.
+// order where there is one: numbers that begin anew on each. Of pairs, such as edges from authors to papers, either of the
+// two may count something else.
 bool begins_anew(const SlicedInput& input, const Samples* order = nullptr);
 
 // The order of the samples by all inputs that are the reference's, bit for bit, part by part. A part may end at the

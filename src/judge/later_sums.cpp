@@ -15,6 +15,8 @@
 #include "base/count_of.h"
 #include "base/describe.h"
 #include "base/tensor_name.h"
+#include "judge/right_elsewhere.h"
+#include "judge/right_totals.h"
 #include "merge/values.h"
 
 namespace ttrace {
@@ -43,9 +45,12 @@ class MainGradients {
       const bool comes_back = finding.id.kind == Kind::kGradOutput && finding.verdict == Verdict::kPass;
       if (comes_back) trained_.insert(finding.id.with_kind(Kind::kOutput));
       const bool is_right = finding.verdict == Verdict::kPass || finding.reason == Reason::kNoise;
+      if (finding.id.kind == Kind::kMainGrad && !is_right) wrong_.insert(module_of(finding.id));
       if (finding.id.kind != Kind::kMainGrad || !is_right) continue;
       verdicts_.try_emplace(step_of(finding.id), finding.verdict);
-      if (finding.verdict == Verdict::kPass) modules_.insert(std::string(owner_of(finding.id.name)));
+      if (finding.verdict != Verdict::kPass) continue;
+      modules_.insert(std::string(owner_of(finding.id.name)));
+      right_.insert(module_of(finding.id));
     }
   }
 
@@ -63,8 +68,20 @@ class MainGradients {
     return found == verdicts_.end() ? std::nullopt : std::optional(found->second);
   }
 
+  // The same by the module of the gradient alone, of which steps take nothing that is wrong in the iteration.
+  std::optional<Verdict> verdict_of_module(const TensorId& id) const {
+    const Step module = module_of(id);
+    return right_.contains(module) && !wrong_.contains(module) ? std::optional(Verdict::kPass) : std::nullopt;
+  }
+
  private:
+  static Step module_of(const TensorId& id) {
+    const std::string_view path = TensorName(id.name).path;
+    return {id.iteration, id.chunk, std::string(is_parameter_kind(id.kind) ? owner_of(path) : path)};
+  }
+
   std::map<Step, Verdict> verdicts_;
+  std::set<Step> right_, wrong_;   // of modules
   std::set<std::string> modules_;  // of whose parameters some gradient is right
   std::set<TensorId> trained_;     // outputs of which the gradient is right
 };
@@ -259,28 +276,47 @@ void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& fi
                      std::vector<std::string>& notes) {
   if (std::none_of(findings.begin(), findings.end(), may_be_terms)) return;
   const std::int32_t end = end_of_right_training(findings);
-  if (end == 0) return;
   const MainGradients main_gradients(findings);
   const PairsById pairs_by_id = index_pairs(pairs);
-  std::int64_t count = 0;
-  std::string first;
+  const RightTotals totals(pairs_by_id, findings);
+  // Behind a mistake elsewhere, what the gradient goes into by itself tells.
+  const auto verdict_behind = [&](const TensorId& id) -> std::optional<Verdict> {
+    if (id.iteration < end) return main_gradients.verdict_behind(id);
+    if (id.kind == Kind::kGradInput) return totals.contains_output(id) ? std::optional(Verdict::kPass) : std::nullopt;
+    if (id.kind != Kind::kGradOutput && id.kind != Kind::kParamGrad) return std::nullopt;
+    return main_gradients.verdict_of_module(id);
+  };
+  std::vector<Finding> passed;
+  std::vector<Finding*> open;
   for (Finding& finding : findings) {
-    if (!may_be_terms(finding) || finding.id.iteration >= end) continue;
-    const std::optional<Verdict> behind = main_gradients.verdict_behind(finding.id);
-    if (!behind || !are_terms(finding, pairs_by_id)) continue;
-    if (count++ == 0) first = to_string(finding.id);
+    if (!may_be_terms(finding)) continue;
+    const std::optional<Verdict> behind = verdict_behind(finding.id);
+    if (!behind) {
+      if (finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kParamGrad) open.push_back(&finding);
+      continue;
+    }
+    if (!are_terms(finding, pairs_by_id)) continue;
     let_pass(finding);
-    if (*behind == Verdict::kPass) continue;
-    finding.verdict = Verdict::kUntrusted;
-    finding.reason = Reason::kNoise;
-    finding.message = "rounding alone, as the gradient that the step takes is";
+    if (*behind != Verdict::kPass) {
+      finding.verdict = Verdict::kUntrusted;
+      finding.reason = Reason::kNoise;
+      finding.message = "rounding alone, as the gradient that the step takes is";
+    }
+    passed.push_back(finding);
   }
-  if (count == 0) return;
+  // So are those of a layer whose step is wrong, where those of others are.
+  const RightInLayers right_in_layers(passed);
+  for (Finding* finding : open) {
+    if (right_in_layers.others(finding->id).empty() || !are_terms(*finding, pairs_by_id)) continue;
+    let_pass(*finding);
+    passed.push_back(*finding);
+  }
+  if (passed.empty()) return;
   notes.push_back(
       fmt::format("{}, the first {}: each rank has a term of its own, and these add up to the reference's; what steps "
-                  "take and make is right, so they are summed outside of the modules, or for nobody, and were compared "
-                  "as sums",
-                  count_of(count, "tensor"), first));
+                  "take and make of them is right, so they are summed outside of the modules, or for nobody, and were "
+                  "compared as sums",
+                  count_of(std::ssize(passed), "tensor"), to_string(passed.front().id)));
 }
 
 }  // namespace ttrace

@@ -37,7 +37,9 @@ void pass_averaged_after(const StepVerdicts& steps, std::vector<Finding>& findin
 // Lets losses, gradients of micro-batches, and outputs and gradients of outputs and inputs of modules with parameters, or
 // outputs whose own gradient is right, pass whose place was guessed, and whose copies are others on each rank, where these
 // add up to the reference's, or to a multiple of it by the number of ranks that may hold the same term, and training is
-// right: what steps take and make, the parameter's own main gradient included. Says so in `notes`.
+// right: what steps take and make, the parameter's own main gradient included. Behind a mistake elsewhere, the gradient of
+// an input whose output has all of it, and is right; that of an output or a parameter of a module whose steps take what is
+// right, or of which this holds in another layer. Says so in `notes`.
 void pass_later_sums(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                      std::vector<std::string>& notes);
 

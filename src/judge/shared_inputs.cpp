@@ -15,6 +15,7 @@
 #include "base/describe.h"
 #include "judge/later_sums.h"
 #include "judge/right_elsewhere.h"
+#include "judge/right_totals.h"
 
 namespace ttrace {
 namespace {
@@ -103,34 +104,6 @@ std::set<TensorId> right_gradients_of_outputs(const std::vector<Finding>& findin
   return right;
 }
 
-// A value of the reference and its gradient, which is all that comes back to it.
-using ValueAndGradient = std::pair<Handed, Handed>;
-
-std::optional<Handed> bits_of(const TensorId& id, const PairsById& pairs) {
-  const auto found = pairs.find(id);
-  const std::vector<Piece> pieces =
-      found == pairs.end() || id.microbatch < 0 ? std::vector<Piece>() : found->second->reference->pieces();
-  if (pieces.empty() || pieces[0].entry->shape != found->second->reference->shape) return std::nullopt;
-  return Handed{id.iteration, id.microbatch, found->second->reference->shape, pieces[0].entry->checksum};
-}
-
-std::optional<ValueAndGradient> total_of(const TensorId& gradient, const PairsById& pairs) {
-  const Kind kind = gradient.kind == Kind::kGradOutput ? Kind::kOutput : Kind::kInput;
-  const auto value = bits_of(gradient.with_kind(kind), pairs), of_it = bits_of(gradient, pairs);
-  return value && of_it ? std::optional(ValueAndGradient(*value, *of_it)) : std::nullopt;
-}
-
-// Those that pass somewhere.
-std::set<ValueAndGradient> right_totals(const std::vector<Finding>& findings, const PairsById& pairs) {
-  std::set<ValueAndGradient> totals;
-  for (const Finding& finding : findings) {
-    const bool is_gradient = finding.id.kind == Kind::kGradOutput || finding.id.kind == Kind::kGradInput;
-    if (!is_gradient || finding.verdict != Verdict::kPass) continue;
-    if (auto total = total_of(finding.id, pairs)) totals.insert(*std::move(total));
-  }
-  return totals;
-}
-
 bool is_wrong_gradient_of_input(const Finding& finding) {
   return finding.id.kind == Kind::kGradInput && finding.verdict == Verdict::kFail &&
          finding.reason == Reason::kExceedsTolerance;
@@ -154,12 +127,11 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
   const std::map<TensorId, Made> inputs = outputs_behind_inputs(pairs);
   const PairsById pairs_by_id = index_pairs(pairs);
   const std::set<TensorId> right = right_gradients_of_outputs(findings);
-  const std::set<ValueAndGradient> totals = right_totals(findings, pairs_by_id);
+  const RightTotals totals(pairs_by_id, findings);
   const RightElsewhere right_elsewhere(findings);
   // What ranks hand on is a copy for themselves, to which a part comes back.
   const auto is_total_right = [&](const Finding& finding) {
-    const auto total = total_of(finding.id, pairs_by_id);
-    return !is_multiple(finding) && total && totals.contains(*total);
+    return !is_multiple(finding) && totals.contains(finding.id);
   };
   const auto is_sum_right = [&](const TensorId& made) { return right.contains(made.with_kind(Kind::kGradOutput)); };
   std::int64_t count = 0;
@@ -170,8 +142,9 @@ void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<F
     if (input == inputs.end()) continue;
     const Made& made = input->second;
     const bool is_behind_right = finding.id.iteration < end;
-    const bool is_right =
-        made.is_elsewhere ? is_behind_right || is_total_right(finding) : is_behind_right && is_total_right(finding);
+    const bool came_together = !is_multiple(finding) && totals.contains_output(finding.id);
+    const bool is_right = came_together || (made.is_elsewhere ? is_behind_right || is_total_right(finding)
+                                                              : is_behind_right && is_total_right(finding));
     const bool is_set_aside = is_right || std::ranges::any_of(made.outputs, [&](const TensorId& output) {
                                 if (!is_sum_right(output)) return false;
                                 const HandedOn handed(finding.id, output, pairs_by_id);

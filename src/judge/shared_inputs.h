@@ -17,8 +17,8 @@ namespace ttrace {
 // all modules that it was handed to, and the ranks' are of some. Only where training is right, or their sum is: the
 // gradient of the output with these bytes, or of another module's input that has all of it. The same goes for an output
 // that the reference hands on, by the bits of its gradient, where ranks hand on other bytes than those of their output,
-// or send it to others, and the output's gradient is right. Never one that is right in another micro-batch. Says so in
-// `notes`.
+// or send it to others, and the output's gradient is right; and for any whose output's gradient is all of it, and right,
+// unless it is a multiple of the reference's. Never one that is right in another micro-batch. Says so in `notes`.
 void set_shared_gradients_aside(std::span<const TensorPair> pairs, std::vector<Finding>& findings,
                                 std::vector<std::string>& notes);
 

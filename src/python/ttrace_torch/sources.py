@@ -1,6 +1,6 @@
 """Where the program's modules are in its source: the first line of each class's forward, with its decorators, and the
-line that calls a module; and by which variable it holds a model. Once for each class and each module's name, not for each
-tensor. `ModuleSources` in src/base/module_source.h has the format."""
+line that calls a module; and by which variable it holds a model. Once for each class and each module's name, not for
+each tensor. `ModuleSources` in src/base/module_source.h has the format."""
 
 import functools
 import inspect

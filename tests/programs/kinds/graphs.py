@@ -1,5 +1,6 @@
 """Graphs in one batch, as libraries of graph networks make it: nodes one after the other, and the numbers of the nodes
-that edges join begin anew on each rank. With `loops`, an edge from each node to itself is behind all others."""
+that edges join begin anew on each rank. With `loops`, an edge from each node to itself is behind all others;
+with `pairs`, edges come from nodes of another kind, which are counted by themselves."""
 
 import sys
 
@@ -29,11 +30,12 @@ class Net(nn.Module):
         self.first, self.second, self.head = Encoder(), nn.Linear(32, 32), nn.Linear(32, 1)
         self.sum = Sum()
 
-    def forward(self, nodes, edges, graph, graphs):
+    def forward(self, nodes, edges, graph, graphs, others=None):
         hidden, edges = self.first(nodes, edges)
+        sources = hidden if others is None else self.first(others, edges)[0]
         if "loops" in sys.argv:
             edges = torch.cat([edges, torch.arange(len(nodes)).expand(2, -1)], dim=1)
-        passed = self.sum(hidden[edges[0]], edges[1], len(nodes))
+        passed = self.sum(sources[edges[0]], edges[1], len(nodes))
         hidden = self.second(hidden + passed).relu()
         pooled = torch.zeros(graphs, hidden.shape[1]).index_add(0, graph, hidden)
         return self.head(pooled)[:, 0]
@@ -55,7 +57,12 @@ for _ in range(2):
     share = len(graphs) // RANKS
     mine = graphs[RANK * share : (RANK + 1) * share]
     nodes, edges, graph = batch(mine)
+    others = None
+    if "pairs" in sys.argv:
+        halves = [(nodes[: len(nodes) // 2], edges[:1] // 2, target) for nodes, edges, target in mine]
+        others, sources, _ = batch(halves)
+        edges = torch.cat([sources, edges[1:]])
     if MISTAKE == "edges" and RANK == 1:
         edges = edges.flip(0)
     targets = torch.stack([target for _, _, target in mine])
-    step(optimizer, scaled(nn.functional.mse_loss(net(nodes, edges, graph, share), targets)))
+    step(optimizer, scaled(nn.functional.mse_loss(net(nodes, edges, graph, share, others), targets)))

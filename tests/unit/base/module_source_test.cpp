@@ -33,8 +33,8 @@ TEST_CASE("a source says by which variable the program holds the model") {
 
 TEST_CASE("the best line is one of the repository") {
   const CodeLine own{"model.py", 1}, other{"train.py", 2}, library{"/usr/lib/x.py", 3};
-  CHECK(*best_line({own, other, {}}) == own);
-  CHECK(*best_line({library, other, {}}) == other);
-  CHECK(*best_line({library, library, {}}) == library);
+  CHECK(*best_line({own, other}) == own);
+  CHECK(*best_line({library, other}) == other);
+  CHECK(*best_line({library, library}) == library);
   CHECK(best_line({}) == nullptr);
 }
