@@ -37,7 +37,9 @@ class ShapePlacer {
     collect();
     for (auto& [key, subject] : subjects_) candidates_.find(key.kind, lead_subject(key), subject);
     for (auto& [key, subject] : subjects_) {
-      if (lead_subject(key) == nullptr) candidates_.keep_those_with_equal_copies(subject);
+      if (lead_subject(key) != nullptr) continue;
+      ShapeCandidates::keep_sliced_inputs(subject);
+      candidates_.keep_those_with_equal_copies(subject);
     }
     // What lies as its value first: copies of a gradient differ where a sum was forgotten.
     for (auto& [key, subject] : subjects_) {

@@ -1,12 +1,14 @@
 #include "align/shape_candidates.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "align/flat_rows.h"
 #include "align/halo.h"
+#include "identify/given_inputs.h"
 #include "numeric/xxh3.h"
 
 namespace ttrace {
@@ -229,6 +231,20 @@ bool ShapeCandidates::copies_are_equal(const OpenSubject& subject, const Assignm
     }
   }
   return true;
+}
+
+void ShapeCandidates::keep_sliced_inputs(OpenSubject& subject) {
+  if (subject.candidates.size() < 2) return;
+  const TensorId& id = subject.groups[0]->id;
+  if (id.kind != Kind::kInput || !is_of_whole_model(id)) return;
+  const auto is_sliced = [&](const Assignment& assignment) {
+    for (std::size_t i = 0; i < assignment.size(); ++i) {
+      if (subject.open[i].slices && assignment[i] >= 0) return true;
+    }
+    return false;
+  };
+  if (std::ranges::any_of(subject.candidates, is_sliced)) std::erase_if(subject.candidates, std::not_fn(is_sliced));
+  if (subject.candidates.size() == 1) subject.settled = subject.candidates[0];
 }
 
 void ShapeCandidates::keep_those_with_equal_copies(OpenSubject& subject) const {

@@ -18,6 +18,9 @@ class ShapeCandidates {
   // Sets the assignments that explain the shapes, and settles the subject where there is one. `lead` is the subject that
   // this one follows, of the kind whose placement it has; null where there is none.
   void find(Kind kind, const OpenSubject* lead, OpenSubject& subject) const;
+  // Of several assignments of what whole models are given, those in which slices of the batch lie along some dimension:
+  // ranks that are given other samples than they should be have the shapes of another axis.
+  static void keep_sliced_inputs(OpenSubject& subject);
   // Of several assignments, where some do.
   void keep_those_with_equal_copies(OpenSubject& subject) const;
   // True where all ranks that would hold the same part hold the same bits, as far as each has it. Along an axis of slices

@@ -1,5 +1,5 @@
-"""Adapters beside frozen weights, in FSDP2, of which each projection is a group by itself: what a norm returns is handed to
-modules, and to functions beside them, and ranks have a copy of it in each group."""
+"""Adapters beside frozen weights, in FSDP2, of which each projection is a group by itself: what a norm returns goes
+to modules, and to functions beside them, and ranks have a copy of it in each group."""
 
 import torch.distributed as dist
 from job import MISTAKE, RANKS, nn, own, torch

@@ -1,5 +1,5 @@
-"""Heads dealt out over ranks, and one key that all of them share, as in multi-query attention: its gradient is a term on
-each rank, which the program sums before the step."""
+"""Heads dealt out over ranks, and one key that all share, as in multi-query attention: each rank has a term of its
+gradient, which the program sums before the step."""
 
 from job import MISTAKE, RANK, RANKS, Copy, Sum, nn, summed, torch
 
