@@ -14,6 +14,7 @@
 #include "judge/bits.h"
 #include "judge/coherence.h"
 #include "judge/cycles.h"
+#include "judge/equal_rows.h"
 #include "judge/gathered.h"
 #include "judge/judge.h"
 #include "judge/jumps.h"
@@ -412,6 +413,7 @@ Report judge_all(const Alignment& reference, const Matching& matching, std::span
     pass_reduced_in_step(matching.pairs, findings, report.notes);
     pass_later_sums(matching.pairs, findings, report.notes);
     set_shared_gradients_aside(matching.pairs, findings, report.notes);
+    pass_gradients_of_equal_rows(matching.pairs, findings, report.notes);
     set_ends_of_padding_aside(matching.padded_shorter, reference, findings, report.notes);
     find_truncated_by_one(matching.pairs, findings);
     const bool is_measured = tolerance != nullptr && tolerance->unmeasured.empty();
