@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .clock import unwrapped
 from .names import plain_name
 
 _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
@@ -47,7 +48,7 @@ def _in_order(code: CodeType) -> list[str]:
 def _name_in(namespace: dict[str, Any], model: torch.nn.Module) -> str | None:
     """The first one: what loops over models comes after them."""
     for name, value in namespace.items():
-        if name.startswith("_") or isinstance(value, (type, ModuleType)):
+        if name.startswith("_") or issubclass(type(value), (type, ModuleType)):
             continue
         if _is(value, model):
             return name
@@ -60,18 +61,22 @@ def _name_in(namespace: dict[str, Any], model: torch.nn.Module) -> str | None:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if type(value) in (list, tuple, dict) and len(value) <= _MOST_ELEMENTS:
-        elements = value.items() if isinstance(value, dict) else enumerate(value)
+        elements = tuple(value.items() if isinstance(value, dict) else enumerate(value))
         yield from ((f"[{key!r}]", each) for key, each in elements if isinstance(key, (int, str)))
-    elif isinstance(attributes := getattr(value, "__dict__", None), dict):
+        return
+    try:
+        attributes = object.__getattribute__(value, "__dict__")  # what stands for another object is not asked for that
+    except AttributeError:
+        return
+    if isinstance(attributes, dict):
         modules = attributes.get("_modules")
-        yield from ((f".{name}", each) for name, each in attributes.items())
-        yield from ((f".{name}", each) for name, each in modules.items()) if isinstance(modules, dict) else ()
+        inside = tuple(modules.items()) if isinstance(modules, dict) else ()  # TorchScript's is none
+        yield from ((f".{name}", each) for name, each in (*attributes.items(), *inside))
 
 
 def _is(value: Any, model: torch.nn.Module) -> bool:
-    return value is model or (isinstance(value, torch.nn.Module) and _wrapped(value) is model)
-
-
-def _wrapped(module: torch.nn.Module) -> torch.nn.Module | None:
-    """What DistributedDataParallel, or another wrapper, has inside."""
-    return module._modules.get("module") or module._modules.get("_orig_mod")
+    if value is model:
+        return True
+    # One that is being made has no children yet.
+    is_module = issubclass(type(value), torch.nn.Module) and "_modules" in vars(value)
+    return is_module and unwrapped(value) is unwrapped(model)
