@@ -55,9 +55,9 @@ struct ModuleSources {
 
   ModuleSource of(const std::string& module, const std::string& module_class) const;
 
-  // By which variable the program holds the model of a tensor or module of this name; nothing where it has one model, and
-  // nothing beside it.
-  std::optional<std::string> variable_of(std::string_view name) const;
+  // By which variable the program holds the model of a tensor or module of this name, which is the first one's unless the
+  // name begins with another's or `is_of_other`; nothing where it has one model, and nothing beside it.
+  std::optional<std::string> variable_of(std::string_view name, bool is_of_other = false) const;
 };
 
 }  // namespace ttrace

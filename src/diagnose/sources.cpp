@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/lookup.h"
 #include "base/tensor_name.h"
 
 namespace ttrace {
@@ -49,7 +50,9 @@ void add_sources(Report& report, const Alignment& candidate, const Trace& trace,
     const auto tensor = candidate.tensors.find(finding.id);
     if (!root.examined) continue;
     if (!is_of_optimizer(finding) && tensor != candidate.tensors.end()) root.source = source_of(tensor->second, trace);
-    if (says != reference.ranks.end()) root.source.variable = says->sources->variable_of(finding.id.name.get());
+    if (says == reference.ranks.end()) continue;
+    const bool is_of_other = is_of_other_model(candidate, finding.id);
+    root.source.variable = says->sources->variable_of(finding.id.name.get(), is_of_other);
   }
 }
 

@@ -124,14 +124,21 @@ std::optional<HeldRows> held_rows(const SlicedInput& tensor) {
 
 bool holds_rows_so(const SlicedInput& tensor, const Samples& order) {
   const std::optional<RecordedRows> recorded = recorded_rows(tensor);
-  if (!recorded || !is_floating(recorded->whole.dtype)) return false;
-  const std::vector<RowOfValues> whole = values_of_rows(recorded->whole, tensor.dim);
+  if (!recorded || tensor.dim != 0 || !is_floating(recorded->whole.dtype)) return false;
+  const HashedRows& whole = recorded->whole;
+  const std::int64_t width = element_count(whole.shape) / std::max<std::int64_t>(whole.shape[0], 1);
+  RowOfValues wanted(static_cast<std::size_t>(width)), own = wanted;
+  const RowOfValues zeros(wanted.size(), 0);
+  const auto read = [&](const HashedRows& rows, std::int64_t row, RowOfValues& values) {
+    widen(rows.data + row * width * size_of(rows.dtype), rows.dtype, width, values.data());
+  };
   auto next = order.begin();
   for (const HashedRows& part : recorded->parts) {
-    for (const RowOfValues& row : values_of_rows(part, tensor.dim)) {
+    for (std::int64_t row = 0; row < part.shape[0]; ++row) {
       if (next == order.end()) return false;
-      const RowOfValues& its = whole[static_cast<std::size_t>(*next++)];
-      if (!(square_between(row, its) <= kNear * square_between(its, RowOfValues(its.size(), 0)))) return false;
+      read(whole, *next++, wanted);
+      read(part, row, own);
+      if (!(square_between(own, wanted) <= kNear * square_between(wanted, zeros))) return false;
     }
   }
   return next == order.end();

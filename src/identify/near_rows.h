@@ -34,7 +34,7 @@ struct HeldRows {
 // Nothing where the ranks have not all recorded the reference's elements of the dimension, in its dtype and shape.
 std::optional<HeldRows> held_rows(const SlicedInput& tensor);
 
-// True where all ranks hold the reference's rows in this order, each within a hundredth of its row.
+// True where all ranks hold the reference's rows of the first dimension in this order, each within a hundredth of its row.
 bool holds_rows_so(const SlicedInput& tensor, const Samples& order);
 
 // How many ranks hold the reference's rows in this order.

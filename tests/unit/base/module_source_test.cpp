@@ -24,6 +24,7 @@ TEST_CASE("a source says by which variable the program holds the model") {
   CHECK(sources.variable_of("0.weight") == "actor");
   CHECK(sources.variable_of("model1.0.weight") == "agent.critic");
   CHECK(sources.variable_of("Mlp.0.weight") == "target");
+  CHECK_FALSE(sources.variable_of("EMA.shadow.0.weight", true));
   ModuleSource source = sources.of("0", "");
   source.variable = "actor";
   CHECK(text_of(source) == "of the program's 'actor'");
