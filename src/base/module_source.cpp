@@ -45,7 +45,7 @@ ModuleSource ModuleSources::of(const std::string& module, const std::string& mod
 
 std::optional<std::string> ModuleSources::variable_of(std::string_view name, bool is_of_other) const {
   if (variables.size() < 2) return std::nullopt;
-  auto found = variables.find(std::string(name.substr(0, name.find('.'))));
+  auto found = variables.find(components_of(name).front());
   if (found == variables.end() && !is_of_other) found = variables.find("");
   return found == variables.end() ? std::nullopt : std::optional(found->second);
 }
