@@ -148,7 +148,8 @@ def test_a_root_names_its_line(wrong):
     ttrace = wrong("layers.0.mlp", (0, 7), sources=SOURCES)
     assert "\n  called at src/model.py:106\n" in ttrace.reports(*CHECK, "-t", "t.yaml", code=1)
     report = json.loads(ttrace.reports(*CHECK, "-t", "t.yaml", "--json", "-", code=1))
-    assert report["roots"][0]["source"] == {"forward": None, "call": {"file": "src/model.py", "line": 106}}
+    line = {"file": "src/model.py", "line": 106}
+    assert report["roots"][0]["source"] == {"forward": None, "call": line, "variable": None}
 
 
 def test_the_module_of_a_gradient_is_its_parameters(wrong):
