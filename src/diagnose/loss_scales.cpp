@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "align/recorded_bits.h"
 #include "base/axis_names.h"
 #include "base/factor.h"
 #include "base/lookup.h"
@@ -195,14 +196,6 @@ std::set<MicrobatchKey> microbatches_scaled(const Report& report, double multipl
   return are_others_right ? scaled : std::set<MicrobatchKey>();
 }
 
-// True where both tensors are one piece of the same bits.
-bool have_same_bits(const LogicalTensor& a, const LogicalTensor& b) {
-  const std::vector<Piece> of_a = a.pieces(), of_b = b.pieces();
-  if (of_a.size() != 1 || of_b.size() != 1) return false;
-  const Entry &one = *of_a[0].entry, &other = *of_b[0].entry;
-  return one.dtype == other.dtype && one.bytes == other.bytes && one.checksum == other.checksum;
-}
-
 // True where the reference's steps take the gradients of other micro-batches alone, to the bit: those of this one, such
 // as an attack's on the inputs, were zeroed, and its loss may have a scale of its own.
 bool is_left_out_of_steps(const Alignment& reference, const MicrobatchKey& microbatch) {
@@ -215,9 +208,9 @@ bool is_left_out_of_steps(const Alignment& reference, const MicrobatchKey& micro
     if (id.kind != Kind::kMainGrad || id.iteration != microbatch.first) continue;
     const auto& of_parameter = gradients[id.name];
     const auto own = of_parameter.find(microbatch.second);
-    if (own == of_parameter.end() || have_same_bits(*own->second, taken)) return false;
+    if (own == of_parameter.end() || have_same_recorded_bits(*own->second, taken)) return false;
     const bool is_of_other = std::ranges::any_of(
-        of_parameter, [&](const auto& gradient) { return have_same_bits(*gradient.second, taken); });
+        of_parameter, [&](const auto& gradient) { return have_same_recorded_bits(*gradient.second, taken); });
     if (!is_of_other) return false;
     are_some_taken = true;
   }

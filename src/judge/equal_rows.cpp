@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <algorithm>
+#include <cstdint>
 
 #include "base/count_of.h"
 #include "base/describe.h"
